@@ -1,0 +1,37 @@
+// How a rank gets its Mesh: from c10d stores and backends. The only public way into communication.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "plait/comm/mesh.h"
+
+namespace plait {
+
+struct RendezvousOptions {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  int64_t local_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  bool listen = false;              // this process serves the store (rank 0 without a launcher's own store)
+  int listen_fd = -1;               // inherited listening socket for it; -1 = bind master_addr:master_port
+  std::chrono::milliseconds timeout{600000};
+  std::string backend = "gloo";     // gloo | nccl
+};
+
+// Connects, makes the groups of `layout` (world, data, pipeline, tensor) and runs the self-test. Collective over all ranks.
+// Errors: kRendezvous (port busy: names it; peers that never come: names who is missing), kPeerLost. World of 1: no socket at all.
+std::unique_ptr<Mesh> connect_mesh(const MeshLayout& layout, const RendezvousOptions& options);
+
+// Small check of the collectives on every group; on a wrong result or a time-out the message names the group and the pair of ranks.
+void self_test(const Mesh& mesh);
+
+// Runs `body` as layout.world_size() threads of this process, each with its own Mesh over an in-process backend, and returns when all
+// ended. The first exception of any rank is rethrown here; the others are woken out of their collectives with kPeerLost.
+// Every rank thread runs with one intra-op thread.
+void run_thread_ranks(const MeshLayout& layout, const std::function<void(Mesh&)>& body);
+
+}  // namespace plait

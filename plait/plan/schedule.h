@@ -1,0 +1,69 @@
+// Schedule: which stage does what with which micro-batch, in which order; plain data, printable and checkable without
+// tensors. Stages here are virtual stages 0..num_stages-1; virtual stage s lives on pipeline rank s % pp_size.
+// Text form of an action: "2F0" forward of micro-batch 0 on virtual stage 2, "2B0" its backward, "2W0" a deferred weight
+// gradient, "2SF0" / "2RF0" send / receive of the activation that leaves / enters stage 2 for micro-batch 0, "2SB0" / "2RB0" the
+// same for gradients (2SB0: stage 2 sends the gradient of its input to stage 1; 2RB0: it receives that of its output).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plait/config/config.h"
+
+namespace plait {
+
+enum class ActionKind { kForward, kBackward, kWeight, kSendForward, kRecvForward, kSendBackward, kRecvBackward };
+
+struct Action {
+  int64_t stage = 0;  // virtual stage
+  ActionKind kind = ActionKind::kForward;
+  int64_t micro_batch = 0;
+  bool operator==(const Action&) const = default;
+};
+
+struct Schedule {
+  std::string name;            // "1f1b", ...
+  int64_t pp_size = 1;         // pipeline ranks
+  int64_t num_stages = 1;      // virtual stages = pp_size * chunks a rank
+  int64_t num_micro_batches = 1;
+  std::vector<std::vector<Action>> actions;  // [pp_rank] in execution order
+};
+
+// Builds a schedule for any num_micro_batches >= 1 (fewer than stages too). Interleaved needs virtual_pipeline_size >= 2; when
+// num_micro_batches is not a multiple of pp_size it still covers every micro-batch once.
+// Throws Error(kUsage) when the sizes make no schedule.
+Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipeline_size, int64_t num_micro_batches);
+// Forwards only, for evaluation.
+Schedule make_forward_schedule(int64_t pp_size, int64_t virtual_pipeline_size, int64_t num_micro_batches);
+
+std::string to_string(const Action& action);
+Action parse_action(const std::string& text);         // throws Error(kUsage)
+std::string to_text(const Schedule& schedule);        // one line a rank: "0F0 0SF0 ..."
+Schedule parse_schedule(const std::string& text);     // inverse of to_text (header line "name pp stages micro_batches")
+
+struct ScheduleCost {
+  double forward = 1.0, backward = 2.0, send = 0.0;   // in any one unit, per virtual stage and micro-batch
+};
+
+struct TimedAction {
+  Action action;
+  double begin = 0, end = 0;
+};
+
+struct ScheduleReport {
+  bool complete = false;       // every forward and backward once, sends paired, no deadlock
+  std::string problem;         // first thing wrong, empty when complete
+  double makespan = 0;
+  double bubble = 0;           // idle share of all ranks' time until the last one is done
+  std::vector<int64_t> peak_in_flight;             // [pp_rank] forwards whose backward is not done, at most
+  std::vector<std::vector<TimedAction>> timeline;  // [pp_rank]
+};
+
+// Replays the schedule with asynchronous sends and blocking receives. Never throws on a bad schedule: says so in `problem`.
+ScheduleReport check_schedule(const Schedule& schedule, const ScheduleCost& cost = {});
+
+std::string draw_text(const ScheduleReport& report);  // timeline, a row a rank
+std::string draw_svg(const Schedule& schedule, const ScheduleReport& report);
+
+}  // namespace plait
