@@ -41,7 +41,8 @@ struct PreprocessorConfig {
   int64_t sequence_length = 0;     // tokens; 0 = the model's own limit
   int64_t pad_to = 0;              // 0 = longest of the micro-batch
   BlockMode block = BlockMode::kStream;
-  bool add_eos = false;
+  bool add_eos = false;            // the model's eos token after each document (causal LM)
+  bool document_attention = false; // causal LM, block stream: documents of one row do not see each other; positions restart
 };
 
 struct DistributedConfig {
