@@ -97,6 +97,7 @@ struct TrainConfig {
   DType export_dtype = DType::kFloat32;
   double log_interval_seconds = 5; // off a terminal
   int64_t logging_steps = 0;       // 0 = by time
+  bool progress_bar = true;        // on a terminal; false = lines as elsewhere
   std::string device = "auto";     // auto | cpu | cuda
   double comm_timeout_seconds = 600;
   DistributedConfig distributed;
