@@ -31,7 +31,8 @@ void self_test(const Mesh& mesh);
 
 // Runs `body` as layout.world_size() threads of this process, each with its own Mesh over an in-process backend, and returns when all
 // ended. The first exception of any rank is rethrown here; the others are woken out of their collectives with kPeerLost.
-// Every rank thread runs with one intra-op thread.
-void run_thread_ranks(const MeshLayout& layout, const std::function<void(Mesh&)>& body);
+// Every rank thread runs with one intra-op thread. A rank that waits longer than `timeout` for the others throws kHang.
+void run_thread_ranks(const MeshLayout& layout, const std::function<void(Mesh&)>& body,
+                      std::chrono::milliseconds timeout = std::chrono::milliseconds(300000));
 
 }  // namespace plait

@@ -32,6 +32,9 @@ class ProcessGroup {
   // Global ranks of the members, by group rank.
   virtual const std::vector<int64_t>& members() const = 0;
 
+  // Where the tensors of its operations must lie.
+  virtual at::Device device() const { return at::kCPU; }
+
   // In place; tensor contiguous, same shape on all members.
   virtual WorkPtr all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::kSum) = 0;
   // output [size * n, ...] gets input [n, ...] of every member in group order. Both contiguous.
