@@ -37,6 +37,7 @@ struct Parameter {
   bool partial_over_tp = false;       // replicated, but each tensor rank has only a part of the gradient (sequence parallel)
   int64_t kv_replicas = 1;            // > 1: the same shard lies on this many neighbouring tensor ranks (few KV heads)
   int64_t kv_shards = 1;              // distinct shards over the tensor axis when kv_replicas > 1
+  bool follows_previous = false;      // lies right behind the parameter declared before it, so that both form one fused matrix
   bool tied_across_stages = false;    // another pipeline rank holds a copy: gradients are exchanged
   InitKind init = InitKind::kNormal;
   double init_std = 0.02;
