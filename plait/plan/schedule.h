@@ -28,7 +28,21 @@ struct Schedule {
   int64_t num_stages = 1;      // virtual stages = pp_size * chunks a rank
   int64_t num_micro_batches = 1;
   std::vector<std::vector<Action>> actions;  // [pp_rank] in execution order
+  std::vector<int64_t> in_flight_limit;      // [pp_rank] forwards that may wait for their backward; empty = no limit claimed
+
+  bool forward_only() const { return name == "forward"; }
+  int64_t rank_of_stage(int64_t stage) const { return stage % pp_size; }
+  bool operator==(const Schedule&) const = default;
 };
+
+// Every schedule here keeps these rules, and check_schedule verifies them:
+//  - a rank executes its list in order: a receive blocks, a send is asynchronous;
+//  - messages exist only where producer and consumer stage lie on different pipeline ranks (none when pp_size is 1);
+//  - a send follows its production directly; between two ranks, per direction, receives stand in the order of the sends;
+//  - the backwards of one stage run in micro-batch order, so every kind sums gradients in the same order.
+
+// "gpipe", "1f1b", "interleaved".
+const char* schedule_name(ScheduleKind kind);
 
 // Builds a schedule for any num_micro_batches >= 1 (fewer than stages too). Interleaved needs virtual_pipeline_size >= 2; when
 // num_micro_batches is not a multiple of pp_size it still covers every micro-batch once.
@@ -40,10 +54,12 @@ Schedule make_forward_schedule(int64_t pp_size, int64_t virtual_pipeline_size, i
 std::string to_string(const Action& action);
 Action parse_action(const std::string& text);         // throws Error(kUsage)
 std::string to_text(const Schedule& schedule);        // one line a rank: "0F0 0SF0 ..."
-Schedule parse_schedule(const std::string& text);     // inverse of to_text (header line "name pp stages micro_batches")
+Schedule parse_schedule(const std::string& text);     // inverse of to_text (header line "name pp stages micro_batches",
+                                                      // then "in_flight 4 3 2 1" when limits are claimed); throws Error(kUsage)
 
 struct ScheduleCost {
   double forward = 1.0, backward = 2.0, send = 0.0;   // in any one unit, per virtual stage and micro-batch
+  double weight = 1.0;                                // of a deferred weight gradient (W)
 };
 
 struct TimedAction {
@@ -52,7 +68,7 @@ struct TimedAction {
 };
 
 struct ScheduleReport {
-  bool complete = false;       // every forward and backward once, sends paired, no deadlock
+  bool complete = false;       // every forward and backward once, sends paired and in order, no deadlock, limits kept
   std::string problem;         // first thing wrong, empty when complete
   double makespan = 0;
   double bubble = 0;           // idle share of all ranks' time until the last one is done
@@ -64,6 +80,7 @@ struct ScheduleReport {
 ScheduleReport check_schedule(const Schedule& schedule, const ScheduleCost& cost = {});
 
 std::string draw_text(const ScheduleReport& report);  // timeline, a row a rank
+// A drawing of the timeline (SVG 1.1): a row a rank, a colour a kind, micro-batch numbers, a time axis, the bubble in the title.
 std::string draw_svg(const Schedule& schedule, const ScheduleReport& report);
 
 }  // namespace plait

@@ -1,0 +1,81 @@
+#include "plait/plan/schedule.h"
+
+#include <algorithm>
+
+#include "plait/base/error.h"
+#include "plait/plan/schedule_orders.h"
+
+namespace plait {
+
+namespace {
+
+// A larger schedule is a slip of the keyboard; it would also not fit in memory.
+constexpr int64_t kMaxCells = int64_t{1} << 24;
+
+void check_sizes(int64_t pp_size, int64_t chunks, int64_t num_micro_batches) {
+  auto positive = [](const char* what, int64_t value) {
+    if (value < 1) throw_error(ExitCode::kUsage, what, " ", value, ": must be at least 1");
+  };
+  positive("pipeline_parallel_size", pp_size);
+  positive("virtual_pipeline_size", chunks);
+  positive("number of micro-batches", num_micro_batches);
+  if (pp_size > kMaxCells || chunks > kMaxCells / pp_size || num_micro_batches > kMaxCells / (pp_size * chunks))
+    throw_error(ExitCode::kUsage, "a schedule of ", pp_size, " ranks x ", chunks, " stages a rank x ", num_micro_batches,
+                " micro-batches is too large: the product must be at most ", kMaxCells);
+}
+
+Schedule empty_schedule(std::string name, int64_t pp_size, int64_t chunks, int64_t num_micro_batches) {
+  Schedule schedule;
+  schedule.name = std::move(name);
+  schedule.pp_size = pp_size;
+  schedule.num_stages = pp_size * chunks;
+  schedule.num_micro_batches = num_micro_batches;
+  return schedule;
+}
+
+}  // namespace
+
+const char* schedule_name(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::kGPipe: return "gpipe";
+    case ScheduleKind::k1F1B: return "1f1b";
+    case ScheduleKind::kInterleaved1F1B: return "interleaved";
+  }
+  return "";
+}
+
+Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipeline_size, int64_t num_micro_batches) {
+  int64_t m = num_micro_batches;
+  check_sizes(pp_size, virtual_pipeline_size, m);
+  bool interleaved = kind == ScheduleKind::kInterleaved1F1B;
+  if (interleaved && virtual_pipeline_size < 2)
+    throw_error(ExitCode::kUsage, "schedule interleaved with virtual_pipeline_size ", virtual_pipeline_size,
+                ": needs at least 2 stages a rank (with 1, take schedule 1f1b)");
+  if (!interleaved && virtual_pipeline_size > 1)
+    throw_error(ExitCode::kUsage, "virtual_pipeline_size ", virtual_pipeline_size, " with schedule ", schedule_name(kind),
+                ": must be 1 there, or take schedule interleaved");
+  Schedule schedule = empty_schedule(schedule_name(kind), pp_size, virtual_pipeline_size, m);
+  switch (kind) {
+    case ScheduleKind::kGPipe: detail::insert_messages(schedule, detail::gpipe_order(pp_size, m)); break;
+    case ScheduleKind::k1F1B: detail::insert_messages(schedule, detail::one_f_one_b_order(pp_size, m)); break;
+    case ScheduleKind::kInterleaved1F1B:
+      detail::insert_messages(schedule, detail::interleaved_order(pp_size, virtual_pipeline_size, m));
+      break;
+  }
+  for (int64_t rank = 0; rank < pp_size; ++rank) {
+    int64_t limit = kind == ScheduleKind::kGPipe  ? m
+                    : kind == ScheduleKind::k1F1B ? std::min(m, pp_size - rank)
+                                                  : detail::interleaved_in_flight(pp_size, virtual_pipeline_size, m, rank);
+    schedule.in_flight_limit.push_back(limit);
+  }
+  return schedule;
+}
+
+Schedule make_forward_schedule(int64_t pp_size, int64_t virtual_pipeline_size, int64_t num_micro_batches) {
+  check_sizes(pp_size, virtual_pipeline_size, num_micro_batches);
+  Schedule schedule = empty_schedule("forward", pp_size, virtual_pipeline_size, num_micro_batches);
+  detail::insert_messages(schedule, detail::forward_order(pp_size, virtual_pipeline_size, num_micro_batches));
+  return schedule;
+}
+
+}  // namespace plait

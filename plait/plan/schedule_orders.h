@@ -1,0 +1,41 @@
+// The orders of computation behind make_schedule: forwards and backwards of each pipeline rank, without messages.
+// insert_messages() then adds sends and receives by one rule for all kinds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plait/plan/schedule.h"
+
+namespace plait::detail {
+
+using ComputeOrders = std::vector<std::vector<Action>>;  // [pp_rank]
+
+// All forwards, then all backwards, one stage a rank (GPipe, arXiv 1811.06965).
+ComputeOrders gpipe_order(int64_t pp_size, int64_t num_micro_batches);
+
+// One forward, one backward: rank r starts with min(m, pp_size - 1 - r) forwards, then alternates (PipeDream-flush,
+// arXiv 2104.04473 section 2.2.1). At most min(m, pp_size - r) micro-batches are in flight on rank r.
+ComputeOrders one_f_one_b_order(int64_t pp_size, int64_t num_micro_batches);
+
+// Interleaved 1F1B with `chunks` stages a rank (arXiv 2104.04473 section 2.2.2). Micro-batches go in rounds of pp_size; a shorter
+// last round is the full round with the missing micro-batches left out, which keeps every dependency.
+ComputeOrders interleaved_order(int64_t pp_size, int64_t chunks, int64_t num_micro_batches);
+int64_t interleaved_in_flight(int64_t pp_size, int64_t chunks, int64_t num_micro_batches, int64_t rank);
+
+// Forwards only, in the interleaved order.
+ComputeOrders forward_order(int64_t pp_size, int64_t chunks, int64_t num_micro_batches);
+
+// One step of the interleaved order: position `index` of rank `rank` in a schedule of whole rounds.
+Action interleaved_step(int64_t pp_size, int64_t chunks, int64_t rank, int64_t index, ActionKind kind);
+
+// Fills schedule.actions from `orders`: a send directly after the production, a receive directly before the use. A message that
+// was sent earlier on the same pair and direction is received first, so that both ends agree on the order; it was sent earlier,
+// hence receiving it costs no waiting that the later one would not.
+void insert_messages(Schedule& schedule, const ComputeOrders& orders);
+
+// The message behind a computation on `stage`: kSendForward of stage 2 is matched by kRecvForward of stage 3.
+Action matching_receive(const Action& send);
+Action matching_send(const Action& receive);
+
+}  // namespace plait::detail
