@@ -13,7 +13,7 @@ namespace plait {
 
 struct RankEnvironment {
   int64_t rank = 0;
-  int64_t local_rank = 0;        // rank on this node
+  int64_t local_rank = 0;  // rank on this node
   int64_t world_size = 1;
   int64_t local_world_size = 1;  // ranks on this node: cores are shared between them
   std::string master_addr = "127.0.0.1";

@@ -18,11 +18,11 @@ struct LaunchOptions {
   // Runs in the child; its result is the child's exit code. An exception ends the child with the Error's own code (others: 1).
   // The child leaves by _exit after flushing, so destructors of statics do not run.
   std::function<int(const RankEnvironment&)> body;
-  int master_port = 0;                       // 127.0.0.1 port of the store, bound here; 0 = any free one
-  std::string log_dir;                       // existing folder; every rank's output is appended to log_dir/rank_N.log; empty = none
-  bool prefix = true;                        // lines of ranks other than 0 start with "[rank 3 (dp 0, pp 1, tp 1)] "
-  std::vector<std::string> rank_labels;      // "rank 3 (dp 0, pp 1, tp 1)"; empty = "rank 3"
-  std::chrono::milliseconds grace{3000};     // between SIGTERM and SIGKILL
+  int master_port = 0;                    // 127.0.0.1 port of the store, bound here; 0 = any free one
+  std::string log_dir;                    // existing folder; every rank's output is appended to log_dir/rank_N.log; empty = none
+  bool prefix = true;                     // lines of ranks other than 0 start with "[rank 3 (dp 0, pp 1, tp 1)] "
+  std::vector<std::string> rank_labels;   // "rank 3 (dp 0, pp 1, tp 1)"; empty = "rank 3"
+  std::chrono::milliseconds grace{3000};  // between SIGTERM and SIGKILL
 };
 
 // Forks the ranks and returns when all of them are gone:
