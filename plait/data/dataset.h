@@ -83,6 +83,9 @@ struct LoadOptions {
 Dataset load_dataset(const DataFileConfig& file, Task task, const PreprocessorConfig& preprocessor, const Tokenizer* tokenizer,
                      const ModelShape& shape, LabelMap* labels, const LoadOptions& options);
 
+// "14400 rows, 257760 tokens, longest 64, 28 rows cut at sequence_length": for the log.
+std::string summary(const Dataset& dataset);
+
 // The sequence length that applies: the setting, or the model's limit when it is 0. Throws Error(kUsage) when the setting is beyond the model.
 int64_t resolve_sequence_length(const PreprocessorConfig& preprocessor, const ModelShape& shape);
 

@@ -18,7 +18,8 @@ namespace plait {
 // - Causal LM: the target of token t is the label of token t + 1 of the same row; -100 for the last token, and where the next token
 //   begins another document. Positions count from 0 in each row, and from 0 again in each document.
 // - Classification: targets are the rows' classes; left undefined when no row has one. token_types is defined (zeros by default).
-// No rows give an empty() micro-batch whose tensors are defined and have no elements (targets: as above for the task).
+// No rows give an empty() micro-batch whose tensors have no elements.
+// Precondition: every row has tokens, document_starts ascend.
 MicroBatch make_micro_batch(const std::vector<TokenRow>& rows, Task task);
 
 // The same from rows of a data set.
