@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "plait/base/error.h"
-#include "plait/plan/schedule.h"
+#include "plait/config/enum_names.h"
 #include "plait/plan/stage_split.h"
 
 namespace plait {
@@ -47,14 +47,14 @@ void check_schedule_settings(const MeshLayout& layout, const Config& config) {
   bool interleaved = settings.schedule == ScheduleKind::kInterleaved1F1B;
   if (chunks < 1) throw_error(ExitCode::kUsage, named(config, kVirtualSetting, chunks), ": must be at least 1");
   if (interleaved && chunks < 2)
-    throw_error(ExitCode::kUsage, named(config, kScheduleSetting, schedule_name(settings.schedule)),
+    throw_error(ExitCode::kUsage, named(config, kScheduleSetting, enum_word(settings.schedule)),
                 ": needs virtual_pipeline_size 2 or more, it is ", chunks, config.where(kVirtualSetting));
   if (interleaved && layout.pp_size < 2)
-    throw_error(ExitCode::kUsage, named(config, kScheduleSetting, schedule_name(settings.schedule)),
+    throw_error(ExitCode::kUsage, named(config, kScheduleSetting, enum_word(settings.schedule)),
                 ": needs pipeline_parallel_size 2 or more, it is ", layout.pp_size, config.where(kPipelineSetting));
   if (!interleaved && chunks > 1)
-    throw_error(ExitCode::kUsage, named(config, kVirtualSetting, chunks), ": must be 1 with schedule ", schedule_name(settings.schedule),
-                config.where(kScheduleSetting), ", or take schedule interleaved");
+    throw_error(ExitCode::kUsage, named(config, kVirtualSetting, chunks), ": must be 1 with schedule ", enum_word(settings.schedule),
+                config.where(kScheduleSetting), ", or take schedule interleaved_1f1b");
 }
 
 void check_pipeline_axis(const ModelShape& shape, const MeshLayout& layout, const Config& config) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plait/base/error.h"
+#include "plait/config/enum_names.h"
 #include "plait/plan/schedule_orders.h"
 
 namespace plait {
@@ -35,26 +36,17 @@ Schedule empty_schedule(std::string name, int64_t pp_size, int64_t chunks, int64
 
 }  // namespace
 
-const char* schedule_name(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::kGPipe: return "gpipe";
-    case ScheduleKind::k1F1B: return "1f1b";
-    case ScheduleKind::kInterleaved1F1B: return "interleaved";
-  }
-  return "";
-}
-
 Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipeline_size, int64_t num_micro_batches) {
   int64_t m = num_micro_batches;
   check_sizes(pp_size, virtual_pipeline_size, m);
   bool interleaved = kind == ScheduleKind::kInterleaved1F1B;
   if (interleaved && virtual_pipeline_size < 2)
-    throw_error(ExitCode::kUsage, "schedule interleaved with virtual_pipeline_size ", virtual_pipeline_size,
+    throw_error(ExitCode::kUsage, "schedule interleaved_1f1b with virtual_pipeline_size ", virtual_pipeline_size,
                 ": needs at least 2 stages a rank (with 1, take schedule 1f1b)");
   if (!interleaved && virtual_pipeline_size > 1)
-    throw_error(ExitCode::kUsage, "virtual_pipeline_size ", virtual_pipeline_size, " with schedule ", schedule_name(kind),
-                ": must be 1 there, or take schedule interleaved");
-  Schedule schedule = empty_schedule(schedule_name(kind), pp_size, virtual_pipeline_size, m);
+    throw_error(ExitCode::kUsage, "virtual_pipeline_size ", virtual_pipeline_size, " with schedule ", enum_word(kind),
+                ": must be 1 there, or take schedule interleaved_1f1b");
+  Schedule schedule = empty_schedule(enum_word(kind), pp_size, virtual_pipeline_size, m);
   switch (kind) {
     case ScheduleKind::kGPipe: detail::insert_messages(schedule, detail::gpipe_order(pp_size, m)); break;
     case ScheduleKind::k1F1B: detail::insert_messages(schedule, detail::one_f_one_b_order(pp_size, m)); break;

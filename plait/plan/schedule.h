@@ -23,7 +23,7 @@ struct Action {
 };
 
 struct Schedule {
-  std::string name;            // "1f1b", ...
+  std::string name;            // the setting's word: "1f1b", ...; "forward" for forwards only
   int64_t pp_size = 1;         // pipeline ranks
   int64_t num_stages = 1;      // virtual stages = pp_size * chunks a rank
   int64_t num_micro_batches = 1;
@@ -40,9 +40,6 @@ struct Schedule {
 //  - messages exist only where producer and consumer stage lie on different pipeline ranks (none when pp_size is 1);
 //  - a send follows its production directly; between two ranks, per direction, receives stand in the order of the sends;
 //  - the backwards of one stage run in micro-batch order, so every kind sums gradients in the same order.
-
-// "gpipe", "1f1b", "interleaved".
-const char* schedule_name(ScheduleKind kind);
 
 // Builds a schedule for any num_micro_batches >= 1 (fewer than stages too). Interleaved needs virtual_pipeline_size >= 2; when
 // num_micro_batches is not a multiple of pp_size it still covers every micro-batch once.

@@ -171,7 +171,7 @@ std::string draw_svg(const Schedule& schedule, const ScheduleReport& report) {
                     short_number(timed.begin), " to ", short_number(timed.end), "</title></rect>\n");
       if (block_width < 8.0 * label.size()) continue;  // a number that would not fit is worse than none
       blocks += cat("<text x=\"", fixed(x + block_width / 2, 1), "\" y=\"", y + 22, "\" text-anchor=\"middle\" font-size=\"13\" fill=\"",
-                    chunk < 2 ? "#ffffff" : "#1c2a38", "\">", label, "</text>\n");
+                    chunk < 1 ? "#ffffff" : "#1c2a38", "\">", label, "</text>\n");
     }
   }
   if (makespan > 0) draw_axis(svg, makespan, scale, bottom);

@@ -114,9 +114,9 @@ TEST(LayoutCheck, StagesNeedLayers) {
 TEST(LayoutCheck, ScheduleSettings) {
   Config config = generation();
   config.train.distributed.schedule = ScheduleKind::kInterleaved1F1B;
-  expect_refusal(decoder(), {.pp_size = 2}, config, {"schedule interleaved", "virtual_pipeline_size 2 or more, it is 1"});
+  expect_refusal(decoder(), {.pp_size = 2}, config, {"schedule interleaved_1f1b", "virtual_pipeline_size 2 or more, it is 1"});
   config.train.distributed.virtual_pipeline_size = 2;
-  expect_refusal(decoder(), {.pp_size = 1}, config, {"schedule interleaved", "pipeline_parallel_size 2 or more, it is 1"});
+  expect_refusal(decoder(), {.pp_size = 1}, config, {"schedule interleaved_1f1b", "pipeline_parallel_size 2 or more, it is 1"});
   config.train.distributed.schedule = ScheduleKind::kGPipe;
   expect_refusal(decoder(), {.pp_size = 2}, config, {"virtual_pipeline_size 2", "with schedule gpipe"});
   config.train.distributed.virtual_pipeline_size = 0;
@@ -191,8 +191,8 @@ TEST(WorldSize, MustBeTheProduct) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
     EXPECT_STREQ(error.what(),
                  "data_parallel_size 2 x model_parallel_size 2 x pipeline_parallel_size 3 (command line) is not the world size 8. Sizes that "
-                 "fit 8 ranks: data 2 x tensor 2 x pipeline 2; data 4 x tensor 2 x pipeline 1; data 2 x tensor 4 x pipeline 1; data 1 x "
-                 "tensor 2 x pipeline 4; data 2 x tensor 1 x pipeline 4; data 4 x tensor 1 x pipeline 2; and 4 more");
+                 "fit 8 ranks: data 2 x tensor 2 x pipeline 2; data 2 x tensor 1 x pipeline 4; data 1 x tensor 2 x pipeline 4; data 4 x "
+                 "tensor 2 x pipeline 1; data 2 x tensor 4 x pipeline 1; data 4 x tensor 1 x pipeline 2; and 4 more");
   }
   EXPECT_THROW(check_world_size({int64_t{1} << 32, int64_t{1} << 32, 1}, 0x7fffffff, config), Error);
   EXPECT_THROW(check_world_size({0, 1, 1}, 1, config), Error);

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <sstream>
 
 #include "plait/base/error.h"
+#include "plait/config/enum_names.h"
 
 namespace plait {
 namespace {
@@ -31,7 +34,7 @@ TEST(Schedule, EveryKindIsCompleteForAnySize) {
         for (int64_t m = 1; m <= 3 * pp + 2; ++m) {
           for (double backward : {1.0, 2.0, 5.0}) {
             ScheduleReport report = check_schedule(make_schedule(kind, pp, chunks, m), {.backward = backward, .send = 0.25});
-            ASSERT_TRUE(report.complete) << schedule_name(kind) << " pp " << pp << " chunks " << chunks << " m " << m << ": " << report.problem;
+            ASSERT_TRUE(report.complete) << enum_word(kind) << " pp " << pp << " chunks " << chunks << " m " << m << ": " << report.problem;
           }
         }
   }
@@ -56,7 +59,7 @@ TEST(Schedule, BubbleFollowsTheFormula) {
         double expected = static_cast<double>(pp - 1) / static_cast<double>(m + pp - 1);
         for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B})
           ASSERT_NEAR(check_schedule(make_schedule(kind, pp, 1, m), {.backward = backward}).bubble, expected, 1e-12)
-              << schedule_name(kind) << " pp " << pp << " m " << m;
+              << enum_word(kind) << " pp " << pp << " m " << m;
         for (int64_t chunks = 2; m % pp == 0 && chunks <= 4; ++chunks)
           ASSERT_NEAR(check_schedule(make_schedule(ScheduleKind::kInterleaved1F1B, pp, chunks, m), {.backward = backward}).bubble,
                       static_cast<double>(pp - 1) / static_cast<double>(chunks * m + pp - 1), 1e-12)
@@ -83,7 +86,7 @@ TEST(Schedule, GradientsOfAStageAreSummedInMicroBatchOrderByEveryKind) {
         std::map<std::pair<int64_t, ActionKind>, int64_t> next;
         for (const Action& action : actions) {
           if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackward) continue;
-          ASSERT_EQ(action.micro_batch, (next[{action.stage, action.kind}]++)) << schedule_name(kind) << " " << to_string(action);
+          ASSERT_EQ(action.micro_batch, (next[{action.stage, action.kind}]++)) << enum_word(kind) << " " << to_string(action);
         }
       }
     }
@@ -135,7 +138,7 @@ TEST(ScheduleGolden, GPipeOnTwoRanks) {
 
 TEST(ScheduleGolden, InterleavedWithAShortLastRound) {
   EXPECT_EQ(to_text(make_schedule(ScheduleKind::kInterleaved1F1B, 2, 2, 1)),
-            "interleaved 2 4 1 in_flight 2 2\n"
+            "interleaved_1f1b 2 4 1 in_flight 2 2\n"
             "0F0 0SF0 2RF0 2F0 2SF0 2RB0 2B0 2SB0 0RB0 0B0\n"
             "1RF0 1F0 1SF0 3RF0 3F0 3B0 3SB0 1RB0 1B0 1SB0\n");
 }
@@ -219,7 +222,7 @@ TEST(ScheduleCheck, EveryActionIsNeeded) {
       for (size_t i = 0; i < good.actions[rank].size(); ++i) {
         Schedule broken = good;
         broken.actions[rank].erase(broken.actions[rank].begin() + i);
-        ASSERT_FALSE(check_schedule(broken).complete) << schedule_name(kind) << " without " << to_string(good.actions[rank][i]);
+        ASSERT_FALSE(check_schedule(broken).complete) << enum_word(kind) << " without " << to_string(good.actions[rank][i]);
       }
   }
 }
@@ -242,6 +245,16 @@ TEST(ScheduleDraw, TextShowsARowARank) {
             "rank 0 |F0 F1       B0---    B1--- |\n"
             "rank 1 |   F0 B0--- F1 B1---       |\n"
             "time    0     2     4     6     8\n");
+}
+
+// docs/schedules.md shows what the program prints.
+TEST(ScheduleDocs, ExampleIsWhatIsPrinted) {
+  std::ifstream file(PLAIT_SOURCE_DIR "/docs/schedules.md");
+  std::stringstream docs;
+  docs << file.rdbuf();
+  Schedule schedule = make_schedule(ScheduleKind::k1F1B, 2, 1, 3);
+  EXPECT_NE(docs.str().find("```\n" + to_text(schedule) + "```"), std::string::npos);
+  EXPECT_NE(docs.str().find("```\n" + draw_text(check_schedule(schedule)) + "```"), std::string::npos) << draw_text(check_schedule(schedule));
 }
 
 TEST(ScheduleDraw, SvgHasABlockForEveryComputationAndTheBubble) {
