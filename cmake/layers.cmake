@@ -59,6 +59,9 @@ function(plait_tests folder)
     target_compile_definitions(${target} PRIVATE PLAIT_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data" PLAIT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     if(ARG_TORCH)
       target_precompile_headers(${target} REUSE_FROM plait_pch)
+      # -fPIC instead of an executable's -fPIE: the compiler rejects a precompiled header made with the other one.
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
       # The tests define mutable test fixtures of the same names in several files: no unity here.
     endif()
     add_test(NAME ${folder}.${label} COMMAND ${target})

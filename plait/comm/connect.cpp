@@ -1,0 +1,94 @@
+// connect_mesh: store, arrival of all ranks, one backend a process group, self-test.
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+
+#include "plait/base/error.h"
+#include "plait/comm/backend_group.h"
+#include "plait/comm/cuda_plugin.h"
+#include "plait/comm/gloo.h"
+#include "plait/comm/launch.h"
+#include "plait/comm/rendezvous_store.h"
+
+namespace plait {
+namespace {
+
+// Makes the backends of one rank; groups of one rank have none.
+class BackendMaker {
+ public:
+  explicit BackendMaker(const RendezvousOptions& options) : options_(options) {
+    if (options.backend == "nccl") {
+      plugin_ = &detail::load_cuda_plugin();
+      int devices = plugin_->device_count();
+      if (options.local_rank >= devices)
+        throw_error(ExitCode::kResource, "device cuda: local rank ", options.local_rank, " has no device of its own; this machine has ",
+                    devices, " CUDA devices");
+      plugin_->set_device(static_cast<int>(options.local_rank));
+      device_ = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
+    } else if (options.backend != "gloo") {
+      throw_error(ExitCode::kUsage, "backend ", options.backend, " is unknown; known: gloo, nccl");
+    }
+  }
+
+  at::Device device() const { return device_; }
+
+  void connect() {
+    if (options_.world_size == 1) return;
+    store_ = detail::connect_store(options_);
+    detail::wait_for_all_ranks(*store_, options_);
+    if (!plugin_) gloo_ = std::make_unique<detail::GlooFactory>(detail::own_address(options_));
+  }
+
+  c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int64_t>& members, int64_t group_rank) {
+    if (members.size() == 1) return {};
+    auto store = c10::make_intrusive<c10d::PrefixStore>(cat("plait/", name, "/", members.front()), store_);
+    int rank = static_cast<int>(group_rank), size = static_cast<int>(members.size());
+    if (gloo_) return gloo_->make(store, rank, size, options_.timeout);
+    return c10::intrusive_ptr<c10d::Backend>::reclaim(
+        plugin_->make_nccl(store.get(), rank, size, options_.timeout.count(), static_cast<int>(options_.local_rank)));
+  }
+
+ private:
+  const RendezvousOptions& options_;
+  const detail::CudaPlugin* plugin_ = nullptr;
+  at::Device device_ = at::kCPU;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::unique_ptr<detail::GlooFactory> gloo_;
+};
+
+ProcessGroupPtr make_axis_group(BackendMaker& maker, const MeshLayout& layout, int64_t rank, Axis axis, const char* name) {
+  auto members = layout.group_ranks(axis, rank);
+  int64_t group_rank = std::find(members.begin(), members.end(), rank) - members.begin();
+  std::string where = cat("rank ", rank, " (", to_string(layout.coordinate_of(rank)), ")");
+  try {
+    auto backend = maker.make(name, members, group_rank);
+    return detail::make_backend_group(std::move(backend), name, members, group_rank, where, maker.device());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    std::string cause = e.what();
+    bool lost = cause.find("onnection") != std::string::npos && cause.find("imed out") == std::string::npos;
+    throw_error(lost ? ExitCode::kPeerLost : ExitCode::kRendezvous, where, ": group ", name, " (ranks ", join(members),
+                ") did not connect: ", cause.substr(0, cause.find('\n')));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Mesh> connect_mesh(const MeshLayout& layout, const RendezvousOptions& options) {
+  PLAIT_CHECK(layout.world_size() == options.world_size && options.rank >= 0 && options.rank < options.world_size, "rank ",
+              options.rank, " of ", options.world_size, " in a layout of ", layout.world_size());
+  BackendMaker maker(options);
+  maker.connect();
+  auto make = [&](Axis axis, const char* name) { return make_axis_group(maker, layout, options.rank, axis, name); };
+  auto world = make(Axis::kWorld, "world");
+  auto data = make(Axis::kData, "data");
+  auto pipeline = make(Axis::kPipeline, "pipeline");
+  auto tensor = make(Axis::kTensor, "tensor");
+  auto mesh = std::make_unique<Mesh>(layout, options.rank, world, data, pipeline, tensor);
+  self_test(*mesh);
+  return mesh;
+}
+
+}  // namespace plait
