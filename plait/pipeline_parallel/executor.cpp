@@ -1,0 +1,159 @@
+#include "plait/pipeline_parallel/executor.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "plait/base/error.h"
+
+namespace plait {
+
+namespace {
+
+// Messages of one step between two ranks differ in stage, micro-batch or direction.
+int message_tag(const Schedule& schedule, int64_t stage, int64_t micro_batch, bool gradient) {
+  return static_cast<int>(((stage * schedule.num_micro_batches + micro_batch) << 1) | (gradient ? 1 : 0));
+}
+
+at::Tensor take(std::map<std::pair<int64_t, int64_t>, at::Tensor>& from, std::pair<int64_t, int64_t> key, const Action& action) {
+  auto it = from.find(key);
+  PLAIT_CHECK(it != from.end(), "schedule runs ", to_string(action), " before its input is there");
+  at::Tensor tensor = std::move(it->second);
+  from.erase(it);
+  return tensor;
+}
+
+void run_backward(const at::Tensor& root, const at::Tensor& gradient) {
+  torch::autograd::edge_list roots = {torch::autograd::impl::gradient_edge(root)};
+  torch::autograd::Engine::get_default_engine().execute(roots, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
+                                                        /*accumulate_grad=*/true, {});
+}
+
+}  // namespace
+
+PipelineExecutor::PipelineExecutor(const std::vector<StageModel*>& stages, ProcessGroup& pipeline, const ModelShape& shape,
+                                   at::ScalarType compute_type, at::Device device, WeightGradientQueue* weight_gradients)
+    : stages_(stages), pipeline_(pipeline), shape_(shape), compute_type_(compute_type), device_(device),
+      weight_gradients_(weight_gradients) {}
+
+StageModel& PipelineExecutor::stage(int64_t virtual_stage) const {
+  auto index = static_cast<size_t>(virtual_stage / pipeline_.size());
+  PLAIT_CHECK(here(virtual_stage) && index < stages_.size(), "virtual stage ", virtual_stage, " on pipeline rank ", pipeline_.rank());
+  return *stages_[index];
+}
+
+at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& run) {
+  PLAIT_CHECK(schedule.pp_size == pipeline_.size(), "schedule for ", schedule.pp_size, " ranks, pipeline has ", pipeline_.size());
+  PLAIT_CHECK(static_cast<int64_t>(run.micro_batches->size()) == schedule.num_micro_batches, "micro-batches and schedule differ");
+  const auto& actions = schedule.actions[static_cast<size_t>(pipeline_.rank())];
+  at::AutoGradMode grad_mode(run.training);
+  loss_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  wait_seconds_ = 0;
+  auto of_kind = [&](ActionKind kind) { return std::count_if(actions.begin(), actions.end(), [&](auto& a) { return a.kind == kind; }); };
+  auto forwards_left = of_kind(ActionKind::kForward);
+  if (weight_gradients_) weight_gradients_->set_deferring(of_kind(ActionKind::kWeight) > 0);
+  bool announced = false;
+  auto announce = [&] {
+    if (run.before_last_backward && !announced) run.before_last_backward();
+    announced = true;
+  };
+  for (const Action& action : actions) {
+    bool empty = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)].empty();
+    if (action.kind == ActionKind::kForward) --forwards_left;
+    if (action.kind == ActionKind::kBackward && forwards_left == 0) announce();
+    if (empty) continue;
+    switch (action.kind) {
+      case ActionKind::kForward: forward(schedule, action, run); break;
+      case ActionKind::kBackward: backward(schedule, action, run); break;
+      case ActionKind::kWeight: if (weight_gradients_) weight_gradients_->flush(); break;
+      case ActionKind::kSendForward:
+      case ActionKind::kSendBackward: send(schedule, action); break;
+      case ActionKind::kRecvForward:
+      case ActionKind::kRecvBackward: receive(schedule, action, run); break;
+    }
+    release_sent(false);
+  }
+  if (weight_gradients_) {
+    weight_gradients_->flush();
+    weight_gradients_->set_deferring(false);
+  }
+  release_sent(true);
+  PLAIT_CHECK(inputs_.empty() && output_gradients_.empty() && to_send_.empty() && pending_.empty(), "schedule ", schedule.name,
+              " left tensors behind");
+  return loss_;
+}
+
+void PipelineExecutor::forward(const Schedule& schedule, const Action& action, const PipelineRun& run) {
+  Key key{action.stage, action.micro_batch};
+  StageModel& model = stage(action.stage);
+  const MicroBatch& batch = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)];
+  at::Tensor input;
+  if (!model.spec().has_embedding()) {
+    input = take(inputs_, key, action);
+    if (run.training) input.requires_grad_(true);
+  }
+  ForwardContext context = make_forward_context(batch, shape_, compute_type_, run.training, run.dropout);
+  StageOutput out = model.forward(input, context);
+  if (model.spec().has_head()) {
+    if (out.loss_sum.defined()) loss_.add_(out.loss_sum.detach());
+    if (run.on_output) run.on_output(action.micro_batch, out);
+    if (run.training) pending_[key] = {input, out.loss_sum};
+    return;
+  }
+  if (run.training) pending_[key] = {input, out.hidden};
+  if (here(action.stage + 1))
+    inputs_[{action.stage + 1, action.micro_batch}] = out.hidden.detach();
+  else
+    to_send_[key] = out.hidden.detach();
+}
+
+void PipelineExecutor::backward(const Schedule& schedule, const Action& action, const PipelineRun& run) {
+  Key key{action.stage, action.micro_batch};
+  auto it = pending_.find(key);
+  PLAIT_CHECK(it != pending_.end(), "schedule runs ", to_string(action), " before its forward");
+  Pending pending = std::move(it->second);
+  pending_.erase(it);
+  at::Tensor gradient = stage(action.stage).spec().has_head() ? at::full_like(pending.root, run.gradient_seed)
+                                                              : take(output_gradients_, key, action);
+  run_backward(pending.root, gradient);
+  if (!pending.input.defined()) return;
+  at::Tensor input_gradient = pending.input.grad();
+  PLAIT_CHECK(input_gradient.defined(), "no input gradient after ", to_string(action));
+  if (here(action.stage - 1))
+    output_gradients_[{action.stage - 1, action.micro_batch}] = input_gradient;
+  else
+    to_send_[{-1 - action.stage, action.micro_batch}] = input_gradient.contiguous();
+}
+
+void PipelineExecutor::send(const Schedule& schedule, const Action& action) {
+  bool gradient = action.kind == ActionKind::kSendBackward;
+  Key key{gradient ? -1 - action.stage : action.stage, action.micro_batch};
+  at::Tensor tensor = take(to_send_, key, action).contiguous();
+  int64_t to_stage = gradient ? action.stage - 1 : action.stage + 1;
+  int tag = message_tag(schedule, std::min(action.stage, to_stage), action.micro_batch, gradient);
+  sending_.push_back({pipeline_.send(tensor, to_stage % pipeline_.size(), tag), tensor});
+}
+
+void PipelineExecutor::receive(const Schedule& schedule, const Action& action, const PipelineRun& run) {
+  bool gradient = action.kind == ActionKind::kRecvBackward;
+  const MicroBatch& batch = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)];
+  int64_t from_stage = gradient ? action.stage + 1 : action.stage - 1;
+  at::Tensor tensor = at::empty({stage(action.stage).border_rows(batch), shape_.hidden_size},
+                                at::TensorOptions().dtype(compute_type_).device(device_));
+  int tag = message_tag(schedule, std::min(action.stage, from_stage), action.micro_batch, gradient);
+  auto begin = std::chrono::steady_clock::now();
+  pipeline_.recv(tensor, from_stage % pipeline_.size(), tag)->wait();
+  wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  (gradient ? output_gradients_ : inputs_)[{action.stage, action.micro_batch}] = tensor;
+}
+
+void PipelineExecutor::release_sent(bool wait) {
+  if (wait)
+    for (auto& s : sending_) s.work->wait();
+  std::erase_if(sending_, [&](Sending& s) { return wait || s.work->done(); });
+}
+
+}  // namespace plait

@@ -1,0 +1,80 @@
+// PipelineExecutor: runs the actions of one pipeline rank of a Schedule, whatever the schedule: forward, backward, deferred weight
+// gradients, sends and receives. Sends are asynchronous, receives block. Shapes are never communicated: every rank of a pipeline holds the
+// same micro-batches. Empty micro-batches are skipped by all of its ranks alike. Nothing outlives run(): outputs are freed after their send,
+// inputs after their backward.
+// Rank rule: all ranks of the pipeline group run the same schedule over the same micro-batches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "plait/comm/process_group.h"
+#include "plait/model/stage_model.h"
+#include "plait/plan/schedule.h"
+
+namespace plait {
+
+struct PipelineRun {
+  const std::vector<MicroBatch>* micro_batches = nullptr;  // one for each micro-batch of the schedule
+  bool training = true;
+  DropoutStream dropout;
+  double gradient_seed = 1.0;   // factor on the loss sum: loss scale / number of targets of the global batch
+  // Training: called once, after this rank's last forward and before the backwards that complete its gradients.
+  std::function<void()> before_last_backward;
+  // Called on the last stage with what each micro-batch gave.
+  std::function<void(int64_t micro_batch, const StageOutput&)> on_output;
+};
+
+class PipelineExecutor {
+ public:
+  // `stages`: this rank's virtual stages in ascending order. References must outlive the executor.
+  PipelineExecutor(const std::vector<StageModel*>& stages, ProcessGroup& pipeline, const ModelShape& shape, at::ScalarType compute_type,
+                   at::Device device, WeightGradientQueue* weight_gradients);
+
+  // Returns the sum of the losses of all micro-batches as a 1-element fp64 tensor on the last pipeline rank, 0 elsewhere.
+  at::Tensor run(const Schedule& schedule, const PipelineRun& run);
+
+  // Seconds of the last run spent waiting for receives.
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  using Key = std::pair<int64_t, int64_t>;  // virtual stage, micro-batch
+  struct Pending {                          // a forward whose backward is to come
+    at::Tensor input;                       // leaf; undefined on the first stage
+    at::Tensor root;                        // output or loss
+  };
+  struct Sending {
+    WorkPtr work;
+    at::Tensor tensor;
+  };
+
+  void forward(const Schedule& schedule, const Action& action, const PipelineRun& run);
+  void backward(const Schedule& schedule, const Action& action, const PipelineRun& run);
+  void send(const Schedule& schedule, const Action& action);
+  void receive(const Schedule& schedule, const Action& action, const PipelineRun& run);
+  void release_sent(bool wait);
+  bool here(int64_t stage) const { return stage % pipeline_.size() == pipeline_.rank(); }
+  StageModel& stage(int64_t virtual_stage) const;
+
+  std::vector<StageModel*> stages_;
+  ProcessGroup& pipeline_;
+  ModelShape shape_;
+  at::ScalarType compute_type_;
+  at::Device device_;
+  WeightGradientQueue* weight_gradients_;
+
+  std::map<Key, at::Tensor> inputs_;            // arrived activations, by the stage that uses them
+  std::map<Key, at::Tensor> output_gradients_;  // arrived gradients, by the stage whose output they belong to
+  std::map<Key, at::Tensor> to_send_;           // activations (stage, mb) and gradients (-1 - stage, mb) waiting for their send
+  std::map<Key, Pending> pending_;
+  std::vector<Sending> sending_;
+  at::Tensor loss_;
+  double wait_seconds_ = 0;
+};
+
+}  // namespace plait

@@ -1,0 +1,80 @@
+#include "plait/train/parallelize.h"
+
+#include "plait/base/error.h"
+#include "plait/plan/stage_split.h"
+
+namespace plait {
+
+namespace {
+
+void build_stages(ParallelModel& model, const Config& config, const Mesh& mesh, const TensorParallelContext& context) {
+  auto split = stage_layers(model.shape, mesh.layout().pp_size, config);
+  auto num_stages = static_cast<int64_t>(split.size());
+  Parameter* word_embedding = nullptr;
+  for (int64_t s = mesh.coordinate().pp; s < num_stages; s += mesh.layout().pp_size) {
+    StageSpec spec{s, num_stages, split[static_cast<size_t>(s)].begin, split[static_cast<size_t>(s)].size};
+    model.stages.push_back(std::make_unique<StageModel>(model.store, model.shape, spec, model.head, context, word_embedding));
+    if (model.stages.back()->word_embedding()) word_embedding = model.stages.back()->word_embedding();
+  }
+}
+
+// The pipeline rank that holds the other copy of a tied table.
+int64_t tied_peer(const ParallelModel& model, const Mesh& mesh) {
+  for (const auto& p : model.store.parameters())
+    if (p->tied_across_stages) return mesh.coordinate().pp == 0 ? mesh.layout().pp_size - 1 : 0;
+  return -1;
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return at::kFloat;
+    case DType::kBFloat16: return at::kBFloat16;
+    case DType::kFloat16: return at::kHalf;
+    case DType::kFloat64: return at::kDouble;
+  }
+  PLAIT_CHECK(false, "dtype");
+  return at::kFloat;
+}
+
+ModelShape shape_for_run(ModelShape shape, const Config& config, const HeadOptions& head) {
+  if (config.train.dropout)
+    shape.embedding_dropout = shape.hidden_dropout = shape.attention_dropout = shape.classifier_dropout = *config.train.dropout;
+  if (head.task == Task::kTextClassification) shape.num_labels = head.num_labels;
+  return shape;
+}
+
+std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShape& shape, const HeadOptions& head, const Mesh& mesh,
+                                           at::Device device, bool training, bool all_random) {
+  auto model = std::make_unique<ParallelModel>();
+  model->shape = shape_for_run(shape, config, head);
+  model->head = head;
+  model->compute_type = scalar_type(config.train.dtype);
+  model->device = device;
+
+  // 1. Tensor parallelism, inside each layer.
+  TensorParallelContext context{&mesh.tensor(), config.train.distributed.sequence_parallel && mesh.tensor().size() > 1,
+                                &model->weight_gradients};
+  // 2. Pipeline parallelism: which layers live here.
+  build_stages(*model, config, mesh, context);
+  // 3. Memory and values of this rank's shards only.
+  model->store.allocate(model->compute_type, device);
+  model->store.initialize(static_cast<uint64_t>(config.train.seed), all_random);
+  for (auto& stage : model->stages) stage->bind();
+  std::vector<StageModel*> stages;
+  for (auto& stage : model->stages) stages.push_back(stage.get());
+  model->executor = std::make_unique<PipelineExecutor>(stages, mesh.pipeline(), model->shape, model->compute_type, device,
+                                                       &model->weight_gradients);
+  if (!training) return model;
+  // 4. Data parallelism: gradients over the data axis, during the last backward.
+  ReducerOptions reducer{config.train.distributed.bucket_size_bytes, config.train.distributed.overlap_grad_reduce};
+  model->reducer = std::make_unique<GradientReducer>(model->store, mesh.data(), reducer);
+  // 5. What is left: partial and replicated parameters over the tensor axis, tied ones over the pipeline axis.
+  model->sync = std::make_unique<GradientSync>(model->store, mesh, GradientSyncOptions{tied_peer(*model, mesh)});
+  // 6. The update of this rank's shards.
+  model->optimizer = make_optimizer(model->store, config.train.optimizer);
+  return model;
+}
+
+}  // namespace plait

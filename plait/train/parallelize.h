@@ -1,0 +1,45 @@
+// parallelize: the one page that decides the order of parallelisms.
+//   model on paper -> tensor split inside layers -> layers to pipeline stages -> memory -> values -> pipeline executor
+//   -> data-parallel reducer -> remaining gradient syncs -> optimizer
+// Rank rule: every rank of the mesh calls it with the same config and shape; no communication happens here.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plait/comm/mesh.h"
+#include "plait/config/config.h"
+#include "plait/data_parallel/reducer.h"
+#include "plait/model/stage_model.h"
+#include "plait/optim/gradient_sync.h"
+#include "plait/optim/optimizer.h"
+#include "plait/pipeline_parallel/executor.h"
+
+namespace plait {
+
+// What one rank holds of the model, in order of construction (and torn down in reverse).
+struct ParallelModel {
+  ModelShape shape;
+  HeadOptions head;
+  at::ScalarType compute_type = at::kFloat;
+  at::Device device = at::kCPU;
+  WeightGradientQueue weight_gradients;
+  ParameterStore store;
+  std::vector<std::unique_ptr<StageModel>> stages;  // this rank's virtual stages, ascending
+  std::unique_ptr<PipelineExecutor> executor;
+  std::unique_ptr<GradientReducer> reducer;         // training only
+  std::unique_ptr<GradientSync> sync;               // training only
+  std::unique_ptr<Optimizer> optimizer;             // training only
+};
+
+// Weights hold their seeded values afterwards (config.train.seed); load over them with checkpoint/weights.h.
+// all_random: also norms and biases, for tests. training false: no gradients' reducer and no optimizer.
+std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShape& shape, const HeadOptions& head, const Mesh& mesh,
+                                           at::Device device, bool training = true, bool all_random = false);
+
+// The shape with the settings that override config.json applied (dropout, number of labels).
+ModelShape shape_for_run(ModelShape shape, const Config& config, const HeadOptions& head);
+
+at::ScalarType scalar_type(DType dtype);
+
+}  // namespace plait

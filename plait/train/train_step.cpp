@@ -1,0 +1,77 @@
+#include "plait/train/train_step.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "plait/base/error.h"
+#include "plait/optim/gradient_norm.h"
+
+namespace plait {
+
+TrainStep::TrainStep(const Config& config, ParallelModel& model, const Mesh& mesh, int64_t total_steps)
+    : config_(config), model_(model), mesh_(mesh), scaler_(config.train.loss_scale, config.train.dtype == DType::kFloat16),
+      lr_scheduler_(config.train.lr_scheduler, config.train.optimizer.lr, total_steps) {}
+
+const Schedule& TrainStep::schedule_for(int64_t num_micro_batches) {
+  const auto& d = config_.train.distributed;
+  if (schedule_.actions.empty() || schedule_.num_micro_batches != num_micro_batches)
+    schedule_ = make_schedule(d.schedule, mesh_.layout().pp_size, d.virtual_pipeline_size, num_micro_batches);
+  return schedule_;
+}
+
+StepResult TrainStep::run(const StepInput& input) {
+  StepResult result;
+  result.loss_scale = scaler_.scale();
+  model_.store.zero_gradients();
+
+  PipelineRun pipeline;
+  pipeline.micro_batches = &input.micro_batches;
+  pipeline.dropout = {static_cast<uint64_t>(config_.train.seed), input.step_index, true};
+  auto targets = static_cast<double>(input.num_targets);
+  pipeline.gradient_seed = input.num_targets > 0 ? scaler_.scale() / targets : 0.0;
+  // Not armed when this rank's part is looked at first: overlap would have begun to sum it.
+  if (!local_observer_) pipeline.before_last_backward = [this] { model_.reducer->begin_last_backward(); };
+  at::Tensor own_loss = model_.executor->run(schedule_for(static_cast<int64_t>(input.micro_batches.size())), pipeline);
+  if (local_observer_) local_observer_(model_.store);
+
+  model_.reducer->finish();
+  model_.sync->sync();
+  double loss_sum = sum_from_last_stage({own_loss.item<double>()}, mesh_, model_.device)[0];
+  result.loss = input.num_targets > 0 ? loss_sum / targets : 0.0;
+  if (observer_) observer_(model_.store);
+
+  double norm = global_gradient_norm(model_.store, mesh_, config_.train.norm_type);
+  result.gradient_norm = norm / scaler_.scale();
+  bool finite = std::isfinite(norm);
+  if (!std::isfinite(result.loss) || (!finite && !scaler_.enabled()))
+    throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": ", std::isfinite(result.loss) ? "gradient norm is " : "loss is ",
+                std::isfinite(result.loss) ? result.gradient_norm : result.loss,
+                "; training stopped before the update. Try a lower train.optimizer.params.lr (now ", config_.train.optimizer.lr, config_.where("train.optimizer.params.lr"),
+                ") or look at the rows of this step");
+  result.learning_rate = lr_scheduler_.lr(model_.optimizer->num_updates());
+  if (finite) {
+    double factor = clip_factor(result.gradient_norm, config_.train.clip_grad) / scaler_.scale();
+    model_.optimizer->step(result.learning_rate, factor);
+  }
+  result.skipped = !finite;
+  scaler_.update(!finite);
+  if (scaler_.exhausted())
+    throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": gradients overflow float16 even at loss scale ", LossScaler::kMinScale,
+                "; use dtype bfloat16 or float32, or a lower learning rate");
+  return result;
+}
+
+std::vector<double> sum_from_last_stage(const std::vector<double>& values, const Mesh& mesh, at::Device device) {
+  auto n = static_cast<int64_t>(values.size());
+  at::Tensor sums = at::empty({n}, at::kDouble);
+  std::copy(values.begin(), values.end(), sums.mutable_data_ptr<double>());
+  sums = sums.to(device);
+  mesh.pipeline().broadcast(sums, mesh.pipeline().size() - 1)->wait();
+  mesh.data().all_reduce(sums)->wait();
+  at::Tensor host = sums.cpu();
+  const double* p = host.const_data_ptr<double>();
+  return {p, p + n};
+}
+
+}  // namespace plait

@@ -1,0 +1,56 @@
+// TrainStep: one optimizer step, from micro-batches to updated weights. Everything that decides the numbers of a step stands here.
+// Rank rule: every rank of the mesh calls run() once a step, with its own data rank's micro-batches.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "plait/optim/loss_scaler.h"
+#include "plait/optim/lr_scheduler.h"
+#include "plait/train/parallelize.h"
+
+namespace plait {
+
+struct StepInput {
+  std::vector<MicroBatch> micro_batches;  // of this data rank; every data rank has the same number, some may be empty
+  int64_t num_targets = 0;                // of the whole global batch: the loss is its mean over them
+  int64_t step_index = 0;                 // 0-based; also the dropout step
+};
+
+struct StepResult {
+  double loss = 0;            // mean over the global batch, the same on all ranks
+  double gradient_norm = 0;   // before clipping, without the loss scale
+  double learning_rate = 0;   // used in this step
+  double loss_scale = 1;      // used in this step
+  bool skipped = false;       // float16 overflow: nothing moved
+};
+
+class TrainStep {
+ public:
+  TrainStep(const Config& config, ParallelModel& model, const Mesh& mesh, int64_t total_steps);
+
+  // Throws Error(kNonFinite) when the loss, or (but for float16) a gradient, is not finite; nothing has moved then.
+  StepResult run(const StepInput& input);
+
+  const LossScaler& loss_scaler() const { return scaler_; }
+  // Called after the gradients of a step are final on this rank (reduced, not clipped) and before the norm; for tests and verify.
+  void set_gradient_observer(std::function<void(ParameterStore&)> observer) { observer_ = std::move(observer); }
+  // Called before any reduction, with this rank's own part.
+  void set_local_gradient_observer(std::function<void(ParameterStore&)> observer) { local_observer_ = std::move(observer); }
+
+ private:
+  const Schedule& schedule_for(int64_t num_micro_batches);
+
+  const Config& config_;
+  ParallelModel& model_;
+  const Mesh& mesh_;
+  LossScaler scaler_;
+  LrScheduler lr_scheduler_;
+  Schedule schedule_;
+  std::function<void(ParameterStore&)> observer_, local_observer_;
+};
+
+// Sum over data ranks of what the last pipeline stage holds, the same number on every rank of the mesh. Collective over pipeline and data.
+std::vector<double> sum_from_last_stage(const std::vector<double>& values, const Mesh& mesh, at::Device device);
+
+}  // namespace plait
