@@ -1,0 +1,34 @@
+// The arithmetic of one optimizer update on a contiguous run of elements, on the CPU: one pass, no temporaries, the gradient's scale
+// applied on the fly. Unlike ATen's fused kernels, whose vector body and tail round differently (and whose grad_scale is fp32 and
+// writes the gradient back), an element's result here does not depend on where it lies, so copies of a tied or replicated parameter
+// at different offsets stay bit-equal, in fp32 and fp64 alike.
+#pragma once
+
+#include <cstdint>
+
+namespace plait::detail {
+
+// Scalars of one AdamW update (Loshchilov and Hutter, arXiv 1711.05101; order of operations as torch.optim.AdamW).
+struct AdamWTerms {
+  double gradient_scale = 1.0;
+  double decay = 1.0;           // 1 - lr * weight_decay
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double step_size = 0.0;       // lr / (1 - beta1^t)
+  double bias2_sqrt = 1.0;      // sqrt(1 - beta2^t)
+};
+void adamw_update(float* weight, const float* gradient, float* exp_avg, float* exp_avg_sq, int64_t n, const AdamWTerms& terms);
+void adamw_update(double* weight, const double* gradient, double* exp_avg, double* exp_avg_sq, int64_t n, const AdamWTerms& terms);
+
+// Scalars of one SGD update (torch.optim.SGD, dampening 0: weight decay is coupled, added to the gradient).
+struct SGDTerms {
+  double gradient_scale = 1.0;
+  double weight_decay = 0.0;
+  double momentum = 0.0;
+  bool nesterov = false;
+  double lr = 0.0;
+};
+// momentum_buffer is null when momentum is 0.
+void sgd_update(float* weight, const float* gradient, float* momentum_buffer, int64_t n, const SGDTerms& terms);
+void sgd_update(double* weight, const double* gradient, double* momentum_buffer, int64_t n, const SGDTerms& terms);
+
+}  // namespace plait::detail
