@@ -1,0 +1,113 @@
+// docs/settings.md from the table of settings and the lists of Hugging Face names.
+#include "plait/config/describe.h"
+#include "plait/config/given_settings.h"
+#include "plait/config/hugging_face.h"
+#include "plait/config/load_config.h"
+#include "plait/config/setting_text.h"
+
+namespace plait {
+
+namespace {
+
+std::string cell(std::string text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '|') out += "\\|";
+    else out += c;
+  }
+  return out;
+}
+
+std::string kind(const SettingInfo& info, int64_t) { return cat("whole number", info.zero_word.empty() ? "" : " or ", info.zero_word); }
+std::string kind(const SettingInfo&, double) { return "number"; }
+std::string kind(const SettingInfo& info, const std::optional<double>&) { return cat("number or ", info.zero_word); }
+std::string kind(const SettingInfo&, bool) { return "true, false"; }
+std::string kind(const SettingInfo& info, const std::string&) { return !info.words.empty() ? join(info.words) : info.is_path ? "path" : "text"; }
+std::string kind(const SettingInfo&, const std::vector<std::string>&) { return "list of texts"; }
+std::string kind(const SettingInfo&, const std::vector<int64_t>&) { return "list of whole numbers"; }
+std::string kind(const SettingInfo&, const std::vector<Metric>&) { return cat("list of ", join(enum_choices<Metric>())); }
+template <class E, std::enable_if_t<std::is_enum_v<E>, int> = 0>
+std::string kind(const SettingInfo&, E) {
+  return join(enum_choices<E>());
+}
+
+// Limits that only keep arithmetic from overflowing are not worth a reader's time.
+std::string shown_range(Range range) {
+  if (range.high >= detail::kLargestSize) range.high = INFINITY;
+  range.high_open = range.high_open && std::isfinite(range.high);
+  return range.text();
+}
+
+class Table {
+ public:
+  template <class Field>
+  void operator()(const SettingInfo& info, const Field& field) {
+    std::string section = info.name.substr(0, info.name.rfind('.') == std::string::npos ? 0 : info.name.rfind('.'));
+    if (section != section_ || out_.empty()) {
+      out_ += cat("\n### ", section.empty() ? "top level" : section, "\n\n| setting | values | default | unit | effect |\n|---|---|---|---|---|\n");
+      section_ = section;
+    }
+    std::string range = shown_range(info.range), effect = info.effect;
+    if (!info.aliases.empty()) effect += cat(" (also: ", join(info.aliases), ")");
+    std::string value = setting_text(info, field);
+    if (value == "\"\"" || value == "[]") value = "none";
+    out_ += cat("| `", info.name, "` | ", cell(kind(info, field)), range.empty() ? "" : ", ", cell(range), " | ", cell(value), " | ", info.unit, " | ",
+                cell(effect), " |\n");
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string section_, out_;
+};
+
+const char* kIntroduction = R"(# Settings
+
+This file is generated from `plait/config/describe.h` and `plait/config/hugging_face_names.cpp`; a unit test keeps it equal to them
+(`config_unit_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_WriteSettings*'` writes it anew).
+
+## How settings are read
+
+- A settings file is native YAML or JSON (sections as below), or flat Hugging Face TrainingArguments in YAML or JSON (told by
+  `output_dir` or `per_device_train_batch_size` at the top level). ModelScope and DeepSpeed files are recognised and refused: they are not read yet.
+- Flags: `--train.batch_size 32`, or the last part of a name where only one setting has it: `--batch_size 32`, `--lr 1e-4`; `-` and `_` are alike.
+  Short names: `--model` (model.path), `--train_file`, `--valid_file`, `--work_dir`, `--task`. All Hugging Face names below are flags as well.
+- `--set a.b=c` wins over flags, flags win over the file. `--set name=null` goes back to the default. `--print-config` shows what holds.
+- An unknown key, a key given twice (also under two names) and a value of the wrong kind are errors that name file and line.
+- Anchors and `<<:` merges work; a top-level key whose anchor is used elsewhere may have any name. `~` and `null` mean "not given".
+  `010` is ten, with a warning. `2e-5` is a number. `yes`, `no`, `on`, `off` are truth values only where one is expected.
+- Relative paths in a file are relative to that file, those of flags to the current folder.
+- Sizes: world = data_parallel_size x model_parallel_size x pipeline_parallel_size. A size left out follows from the others. A size on the command line replaces
+  the file's three sizes as a whole, and a line says so.
+- Batch: batch_size = per_device_train_batch_size x data_parallel_size x gradient_accumulation_steps. Two given: the third follows. Only batch_size: accumulation
+  is 1 without a pipeline, else the largest divisor of batch_size / data_parallel_size up to 2 x pipeline_parallel_size. Nothing given: 8 rows a data rank.
+
+## All settings
+)";
+
+}  // namespace
+
+std::string settings_reference_markdown() {
+  Table table;
+  const Config defaults;
+  describe(table, defaults);
+  std::string out = kIntroduction + table.take();
+  out += "\n### Shorthands\n\n| name | stands for |\n|---|---|\n";
+  for (const auto& shorthand : shorthands()) out += cat("| `", shorthand.name, "` | ", cell(shorthand.effect), " |\n");
+  out += "\n`optimizer` may stand under `train.distributed` instead of `train`; under both is an error.\n";
+  out += "\n## Hugging Face names\n\n| name | setting | remarks |\n|---|---|---|\n";
+  for (const auto& name : hugging_face_names()) {
+    bool native = name.canonical.rfind("hugging_face.", 0) != 0;
+    out += cat("| `", name.name, "` | ", native ? cat("`", name.canonical, "`") : "", " | ", cell(name.effect),
+               name.v4 ? cat(name.effect.empty() ? "" : "; ", "name of Hugging Face v4") : "", " |\n");
+  }
+  out += "\nAccepted only with the value that asks for nothing (or null):\n\n| name | accepted | why |\n|---|---|---|\n";
+  for (const auto& name : unavailable_names()) {
+    std::vector<std::string> off;
+    for (const auto& word : name.off)
+      if (!word.empty()) off.push_back(word);
+    out += cat("| `", name.name, "` | ", cell(join(off, ", ")), " | ", cell(name.why), " |\n");
+  }
+  return out;
+}
+
+}  // namespace plait
