@@ -22,7 +22,8 @@ constexpr Command kCommands[] = {
 };
 
 std::string help() {
-  std::string text = "usage: plait <command> [flags]\n\nHybrid-parallel (data x tensor x pipeline) training of transformer models.\n\ncommands:\n";
+  std::string text =
+      "usage: plait <command> [flags]\n\nHybrid-parallel (data x tensor x pipeline) training of transformer models.\n\ncommands:\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
     name.resize(12, ' ');

@@ -21,12 +21,12 @@ Schedule schedule_of(const ScheduleCommandOptions& options) {
   if (!options.from.empty()) {
     std::ifstream file(options.from, std::ios::binary);
     std::ostringstream text;
-    if (!file || !(text << file.rdbuf()))
-      throw_error(ExitCode::kUsage, "--from ", options.from, ": the file cannot be read or is empty");
+    if (!file || !(text << file.rdbuf())) throw_error(ExitCode::kUsage, "--from ", options.from, ": the file cannot be read or is empty");
     return parse_schedule(text.str());
   }
   auto kind = parse_enum_word<ScheduleKind>(options.kind);
-  if (options.kind == "forward") return make_forward_schedule(options.stages, std::max<int64_t>(1, options.virtual_stages), options.micro_batches);
+  if (options.kind == "forward")
+    return make_forward_schedule(options.stages, std::max<int64_t>(1, options.virtual_stages), options.micro_batches);
   if (!kind) {
     auto known = enum_choices<ScheduleKind>();
     known.push_back("forward");
@@ -43,7 +43,8 @@ std::string percent(double share) {
 }
 
 void check_costs(const ScheduleCost& cost) {
-  for (auto [flag, value] : {std::pair{"--forward", cost.forward}, {"--backward", cost.backward}, {"--send", cost.send}, {"--weight", cost.weight}})
+  for (auto [flag, value] :
+       {std::pair{"--forward", cost.forward}, {"--backward", cost.backward}, {"--send", cost.send}, {"--weight", cost.weight}})
     if (!std::isfinite(value) || value < 0 || value > 1e12)
       throw_error(ExitCode::kUsage, flag, " ", value, ": a cost is a number from 0 to 1e12");
 }
@@ -63,7 +64,8 @@ void run_schedule_command(const ScheduleCommandOptions& options, std::ostream& o
   check_costs(options.cost);
   Schedule schedule = schedule_of(options);
   ScheduleReport report = check_schedule(schedule, options.cost);
-  if (!report.complete) throw_error(ExitCode::kUsage, options.from.empty() ? "" : options.from + ": ", "not a valid schedule: ", report.problem);
+  if (!report.complete)
+    throw_error(ExitCode::kUsage, options.from.empty() ? "" : options.from + ": ", "not a valid schedule: ", report.problem);
   if (!options.svg.empty()) write_file_atomically(options.svg, draw_svg(schedule, report));
   if (options.text_only) {
     out << to_text(schedule);
@@ -88,7 +90,8 @@ int schedule_command(int argc, char** argv) {
   CLI::App app("Prints a pipeline schedule: its actions, its timeline and its bubble.", "plait schedule");
   auto* kind = app.add_option("--kind", options.kind, "gpipe, 1f1b, interleaved_1f1b or forward (default 1f1b)");
   auto* stages = app.add_option("--stages", options.stages, "pipeline ranks");
-  auto* virtual_stages = app.add_option("--virtual", options.virtual_stages, "stages a rank holds (default 2 for interleaved_1f1b, else 1)");
+  auto* virtual_stages =
+      app.add_option("--virtual", options.virtual_stages, "stages a rank holds (default 2 for interleaved_1f1b, else 1)");
   auto* micro_batches = app.add_option("--micro_batches", options.micro_batches, "micro-batches of a step");
   auto* from = app.add_option("--from", options.from, "check and draw a schedule in the text form instead (see --text)");
   for (auto* option : {kind, stages, virtual_stages, micro_batches}) from->excludes(option);
@@ -107,9 +110,11 @@ int schedule_command(int argc, char** argv) {
     throw_error(ExitCode::kUsage, "schedule: ", error.what(), " (plait schedule --help tells the flags)");
   }
   if (options.from.empty() && (stages->count() == 0 || micro_batches->count() == 0))
-    throw_error(ExitCode::kUsage, "schedule: --stages and --micro_batches are needed (or --from FILE), for example "
+    throw_error(ExitCode::kUsage,
+                "schedule: --stages and --micro_batches are needed (or --from FILE), for example "
                 "plait schedule --kind 1f1b --stages 4 --micro_batches 8");
-  for (auto [option, value] : {std::pair{stages, options.stages}, {micro_batches, options.micro_batches}, {virtual_stages, options.virtual_stages}})
+  for (auto [option, value] :
+       {std::pair{stages, options.stages}, {micro_batches, options.micro_batches}, {virtual_stages, options.virtual_stages}})
     if (option->count() > 0 && value < 1) throw_error(ExitCode::kUsage, option->get_name(), " ", value, ": must be at least 1");
   run_schedule_command(options, std::cout);
   return 0;

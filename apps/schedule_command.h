@@ -10,14 +10,14 @@
 namespace plait {
 
 struct ScheduleCommandOptions {
-  std::string kind = "1f1b";        // gpipe | 1f1b | interleaved_1f1b | forward
-  int64_t stages = 1;               // pipeline ranks
-  int64_t virtual_stages = 0;       // stages a rank; 0 = 2 for interleaved_1f1b, else 1
+  std::string kind = "1f1b";   // gpipe | 1f1b | interleaved_1f1b | forward
+  int64_t stages = 1;          // pipeline ranks
+  int64_t virtual_stages = 0;  // stages a rank; 0 = 2 for interleaved_1f1b, else 1
   int64_t micro_batches = 1;
-  std::string from;                 // a file in the text form, instead of the four above
+  std::string from;  // a file in the text form, instead of the four above
   ScheduleCost cost;
-  std::string svg;                  // file to draw to; empty = none
-  bool text_only = false;           // print the text form and nothing else
+  std::string svg;         // file to draw to; empty = none
+  bool text_only = false;  // print the text form and nothing else
 };
 
 // Error(kUsage) when the sizes make no schedule, or a schedule read from a file is wrong; Error(kResource) when a file cannot be

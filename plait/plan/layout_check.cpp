@@ -28,14 +28,11 @@ bool kv_heads_fit(int64_t kv_heads, int64_t tensor_size) { return kv_heads % ten
 void check_tensor_axis(const ModelShape& shape, const MeshLayout& layout, const Config& config) {
   int64_t tp = layout.tp_size;
   std::string rule;
-  if (shape.num_heads % tp != 0)
-    rule = cat("the ", shape.num_heads, " attention heads do not split evenly over ", tp, " tensor ranks");
+  if (shape.num_heads % tp != 0) rule = cat("the ", shape.num_heads, " attention heads do not split evenly over ", tp, " tensor ranks");
   else if (!kv_heads_fit(shape.num_kv_heads, tp))
     rule = cat("the ", shape.num_kv_heads, " key/value heads neither split evenly over ", tp, " tensor ranks nor repeat evenly on them");
-  else if (shape.ffn_size % tp != 0)
-    rule = cat("the FFN size ", shape.ffn_size, " does not split evenly over ", tp, " tensor ranks");
-  else if (shape.vocab_size < tp)
-    rule = cat("the vocabulary of ", shape.vocab_size, " leaves a tensor rank without a row");
+  else if (shape.ffn_size % tp != 0) rule = cat("the FFN size ", shape.ffn_size, " does not split evenly over ", tp, " tensor ranks");
+  else if (shape.vocab_size < tp) rule = cat("the vocabulary of ", shape.vocab_size, " leaves a tensor rank without a row");
   if (rule.empty()) return;
   throw_error(ExitCode::kUsage, named(config, kTensorSetting, tp), ": ", rule, ". Sizes that work for this model (", shape.num_heads,
               " heads, ", shape.num_kv_heads, " key/value heads, FFN ", shape.ffn_size, "): ", join(tensor_sizes_that_fit(shape)));
@@ -61,8 +58,9 @@ void check_pipeline_axis(const ModelShape& shape, const MeshLayout& layout, cons
   int64_t chunks = config.train.distributed.virtual_pipeline_size, L = shape.num_layers;
   // Division, as the product may overflow.
   if (layout.pp_size > L / chunks) {
-    std::string stages = chunks == 1 ? cat(layout.pp_size, " pipeline stages")
-                                     : cat(layout.pp_size, " x ", chunks, " (virtual_pipeline_size", config.where(kVirtualSetting), ") pipeline stages");
+    std::string stages =
+        chunks == 1 ? cat(layout.pp_size, " pipeline stages")
+                    : cat(layout.pp_size, " x ", chunks, " (virtual_pipeline_size", config.where(kVirtualSetting), ") pipeline stages");
     int64_t least = chunks == 1 ? 1 : 2, most = L / chunks;  // interleaving needs two pipeline ranks
     std::string advice = most >= least ? cat("Sizes that work: ", least, most > least ? cat(" to ", most) : std::string())
                                        : cat("No size works with virtual_pipeline_size ", chunks, "; with 1: 1 to ", L);
@@ -74,12 +72,15 @@ void check_pipeline_axis(const ModelShape& shape, const MeshLayout& layout, cons
 
 void check_lengths(const ModelShape& shape, const Config& config) {
   int64_t length = config.preprocessor.sequence_length, limit = shape.max_positions;
-  if (length < 0) throw_error(ExitCode::kUsage, named(config, "preprocessor.sequence_length", length), ": must be at least 1, or 0 for the model's own limit");
+  if (length < 0)
+    throw_error(ExitCode::kUsage, named(config, "preprocessor.sequence_length", length),
+                ": must be at least 1, or 0 for the model's own limit");
   if (length > limit)
     throw_error(ExitCode::kUsage, named(config, "preprocessor.sequence_length", length), ": the model has ", limit,
                 " positions. Values that work: 1 to ", limit);
   if (config.preprocessor.pad_to > limit)
-    throw_error(ExitCode::kUsage, named(config, "preprocessor.pad_to", config.preprocessor.pad_to), ": the model has ", limit, " positions");
+    throw_error(ExitCode::kUsage, named(config, "preprocessor.pad_to", config.preprocessor.pad_to), ": the model has ", limit,
+                " positions");
   if (config.task == Task::kTextGeneration && length == 1)
     throw_error(ExitCode::kUsage, named(config, "preprocessor.sequence_length", length),
                 ": a row of one token predicts nothing; text-generation needs at least 2");
@@ -91,8 +92,9 @@ void check_task(const ModelShape& shape, const Config& config) {
     throw_error(ExitCode::kUsage, "task text-classification", config.where("task"), ": model_type ", shape.model_type,
                 " has no classification head in plait. It works with bert; this model works with task text-generation");
   if (config.task == Task::kTextGeneration && classifier)
-    throw_error(ExitCode::kUsage, "task text-generation", config.where("task"), ": model_type ", shape.model_type,
-                " is not a causal language model. It works with gpt2, llama, mistral, qwen2; this model works with task text-classification");
+    throw_error(
+        ExitCode::kUsage, "task text-generation", config.where("task"), ": model_type ", shape.model_type,
+        " is not a causal language model. It works with gpt2, llama, mistral, qwen2; this model works with task text-classification");
 }
 
 void check_batch(const MeshLayout& layout, const Config& config) {
@@ -105,8 +107,8 @@ void check_batch(const MeshLayout& layout, const Config& config) {
   positive("train.distributed.gradient_accumulation_steps", train.distributed.gradient_accumulation_steps);
   if (train.batch_size < layout.dp_size)
     throw_error(ExitCode::kUsage, named(config, "train.batch_size", train.batch_size), ": smaller than data_parallel_size ", layout.dp_size,
-                config.where("train.distributed.data_parallel_size"), ", so some data ranks would never have a row. Values that work: ",
-                layout.dp_size, " or more");
+                config.where("train.distributed.data_parallel_size"),
+                ", so some data ranks would never have a row. Values that work: ", layout.dp_size, " or more");
 }
 
 }  // namespace
@@ -160,7 +162,9 @@ std::vector<MeshLayout> layouts_that_fit(int64_t world_size, const MeshLayout& w
   }
   auto distance = [&](const MeshLayout& layout) {
     int changed = (layout.dp_size != wanted.dp_size) + (layout.pp_size != wanted.pp_size) + (layout.tp_size != wanted.tp_size);
-    auto ratio = [](int64_t a, int64_t b) { return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(std::max<int64_t>(1, b)))); };
+    auto ratio = [](int64_t a, int64_t b) {
+      return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(std::max<int64_t>(1, b))));
+    };
     double change = ratio(layout.dp_size, wanted.dp_size) + ratio(layout.pp_size, wanted.pp_size) + ratio(layout.tp_size, wanted.tp_size);
     return std::make_tuple(changed, change, -layout.dp_size, layout.tp_size);
   };
@@ -179,8 +183,8 @@ void check_world_size(const MeshLayout& layout, int64_t world_size, const Config
   auto fitting = layouts_that_fit(world_size, layout);
   for (size_t i = 0; i < std::min(kShown, fitting.size()); ++i) shown.push_back(to_string(fitting[i]));
   throw_error(ExitCode::kUsage, named(config, "train.distributed.data_parallel_size", layout.dp_size), " x ",
-              named(config, kTensorSetting, layout.tp_size), " x ", named(config, kPipelineSetting, layout.pp_size), " is not the world size ",
-              world_size, ". Sizes that fit ", world_size, " ranks: ", join(shown, "; "),
+              named(config, kTensorSetting, layout.tp_size), " x ", named(config, kPipelineSetting, layout.pp_size),
+              " is not the world size ", world_size, ". Sizes that fit ", world_size, " ranks: ", join(shown, "; "),
               fitting.size() > kShown ? cat("; and ", fitting.size() - kShown, " more") : std::string());
 }
 

@@ -23,9 +23,9 @@ struct Action {
 };
 
 struct Schedule {
-  std::string name;            // the setting's word: "1f1b", ...; "forward" for forwards only
-  int64_t pp_size = 1;         // pipeline ranks
-  int64_t num_stages = 1;      // virtual stages = pp_size * chunks a rank
+  std::string name;        // the setting's word: "1f1b", ...; "forward" for forwards only
+  int64_t pp_size = 1;     // pipeline ranks
+  int64_t num_stages = 1;  // virtual stages = pp_size * chunks a rank
   int64_t num_micro_batches = 1;
   std::vector<std::vector<Action>> actions;  // [pp_rank] in execution order
   std::vector<int64_t> in_flight_limit;      // [pp_rank] forwards that may wait for their backward; empty = no limit claimed
@@ -49,14 +49,14 @@ Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipel
 Schedule make_forward_schedule(int64_t pp_size, int64_t virtual_pipeline_size, int64_t num_micro_batches);
 
 std::string to_string(const Action& action);
-Action parse_action(const std::string& text);         // throws Error(kUsage)
-std::string to_text(const Schedule& schedule);        // one line a rank: "0F0 0SF0 ..."
-Schedule parse_schedule(const std::string& text);     // inverse of to_text (header line "name pp stages micro_batches",
-                                                      // then "in_flight 4 3 2 1" when limits are claimed); throws Error(kUsage)
+Action parse_action(const std::string& text);      // throws Error(kUsage)
+std::string to_text(const Schedule& schedule);     // one line a rank: "0F0 0SF0 ..."
+Schedule parse_schedule(const std::string& text);  // inverse of to_text (header line "name pp stages micro_batches",
+                                                   // then "in_flight 4 3 2 1" when limits are claimed); throws Error(kUsage)
 
 struct ScheduleCost {
-  double forward = 1.0, backward = 2.0, send = 0.0;   // in any one unit, per virtual stage and micro-batch
-  double weight = 1.0;                                // of a deferred weight gradient (W)
+  double forward = 1.0, backward = 2.0, send = 0.0;  // in any one unit, per virtual stage and micro-batch
+  double weight = 1.0;                               // of a deferred weight gradient (W)
 };
 
 struct TimedAction {
@@ -65,10 +65,10 @@ struct TimedAction {
 };
 
 struct ScheduleReport {
-  bool complete = false;       // every forward and backward once, sends paired and in order, no deadlock, limits kept
-  std::string problem;         // first thing wrong, empty when complete
+  bool complete = false;  // every forward and backward once, sends paired and in order, no deadlock, limits kept
+  std::string problem;    // first thing wrong, empty when complete
   double makespan = 0;
-  double bubble = 0;           // idle share of all ranks' time until the last one is done
+  double bubble = 0;                               // idle share of all ranks' time until the last one is done
   std::vector<int64_t> peak_in_flight;             // [pp_rank] forwards whose backward is not done, at most
   std::vector<std::vector<TimedAction>> timeline;  // [pp_rank]
 };

@@ -13,9 +13,7 @@ namespace {
 constexpr int64_t kNumKinds = 7;
 constexpr double kNotYet = -1.0;
 
-bool computes(ActionKind kind) {
-  return kind == ActionKind::kForward || kind == ActionKind::kBackward || kind == ActionKind::kWeight;
-}
+bool computes(ActionKind kind) { return kind == ActionKind::kForward || kind == ActionKind::kBackward || kind == ActionKind::kWeight; }
 bool sends(ActionKind kind) { return kind == ActionKind::kSendForward || kind == ActionKind::kSendBackward; }
 
 // One value for each (kind, stage, micro-batch).
@@ -37,8 +35,7 @@ class ActionTable {
 std::string size_problem(const Schedule& s) {
   if (s.pp_size < 1 || s.num_micro_batches < 1 || s.num_stages < s.pp_size || s.num_stages % s.pp_size != 0)
     return cat(s.num_stages, " stages on ", s.pp_size, " pipeline ranks with ", s.num_micro_batches, " micro-batches make no schedule");
-  if (static_cast<int64_t>(s.actions.size()) != s.pp_size)
-    return cat("lists for ", s.actions.size(), " ranks, but pp_size is ", s.pp_size);
+  if (static_cast<int64_t>(s.actions.size()) != s.pp_size) return cat("lists for ", s.actions.size(), " ranks, but pp_size is ", s.pp_size);
   // Guards the tables below: a header may claim sizes that the lists cannot hold.
   int64_t num_actions = 0;
   for (const auto& actions : s.actions) num_actions += actions.size();
@@ -73,7 +70,8 @@ std::string count_problem(const Schedule& s) {
   for (int64_t rank = 0; rank < s.pp_size; ++rank) {
     for (const Action& action : s.actions[rank]) {
       if (action.stage < 0 || action.stage >= s.num_stages || action.micro_batch < 0 || action.micro_batch >= s.num_micro_batches)
-        return cat("rank ", rank, ": ", to_string(action), " is outside ", s.num_stages, " stages x ", s.num_micro_batches, " micro-batches");
+        return cat("rank ", rank, ": ", to_string(action), " is outside ", s.num_stages, " stages x ", s.num_micro_batches,
+                   " micro-batches");
       if (s.rank_of_stage(action.stage) != rank)
         return cat("rank ", rank, ": ", to_string(action), " belongs to rank ", s.rank_of_stage(action.stage));
       if (count[action]++) return cat("rank ", rank, ": ", to_string(action), " occurs twice");
@@ -100,10 +98,8 @@ std::string channel_problem(const Schedule& s) {
   for (int64_t rank = 0; rank < s.pp_size; ++rank) {
     for (const Action& action : s.actions[rank]) {
       if (computes(action.kind)) continue;
-      if (sends(action.kind))
-        channels[{rank, s.rank_of_stage(detail::matching_receive(action).stage)}].first.push_back(action);
-      else
-        channels[{s.rank_of_stage(detail::matching_send(action).stage), rank}].second.push_back(action);
+      if (sends(action.kind)) channels[{rank, s.rank_of_stage(detail::matching_receive(action).stage)}].first.push_back(action);
+      else channels[{s.rank_of_stage(detail::matching_send(action).stage), rank}].second.push_back(action);
     }
   }
   for (const auto& [ranks, messages] : channels) {
@@ -155,12 +151,13 @@ class Replay {
     switch (a.kind) {
       case ActionKind::kForward:
         if (a.stage == 0) return {};
-        return {alone ? Action{a.stage - 1, ActionKind::kForward, a.micro_batch} : Action{a.stage, ActionKind::kRecvForward, a.micro_batch}};
+        return {alone ? Action{a.stage - 1, ActionKind::kForward, a.micro_batch}
+                      : Action{a.stage, ActionKind::kRecvForward, a.micro_batch}};
       case ActionKind::kBackward:
         if (a.stage + 1 == schedule_.num_stages) return {{a.stage, ActionKind::kForward, a.micro_batch}};
-        return {{a.stage, ActionKind::kForward, a.micro_batch},
-                alone ? Action{a.stage + 1, ActionKind::kBackward, a.micro_batch}
-                      : Action{a.stage, ActionKind::kRecvBackward, a.micro_batch}};
+        return {
+            {a.stage, ActionKind::kForward, a.micro_batch},
+            alone ? Action{a.stage + 1, ActionKind::kBackward, a.micro_batch} : Action{a.stage, ActionKind::kRecvBackward, a.micro_batch}};
       case ActionKind::kWeight: return {{a.stage, ActionKind::kBackward, a.micro_batch}};
       case ActionKind::kSendForward: return {{a.stage, ActionKind::kForward, a.micro_batch}};
       case ActionKind::kSendBackward: return {{a.stage, ActionKind::kBackward, a.micro_batch}};

@@ -152,8 +152,8 @@ std::string draw_svg(const Schedule& schedule, const ScheduleReport& report) {
                           " micro-batches, bubble ", fixed(100 * report.bubble, 1), " %, length ", short_number(report.makespan));
   std::string svg = cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(width, 0), "\" height=\"", fixed(height, 0),
                         "\" viewBox=\"0 0 ", fixed(width, 0), " ", fixed(height, 0), "\" font-family=\"sans-serif\">\n",
-                        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n<title>", escape_xml(title), "</title>\n",
-                        "<text x=\"", kLeft, "\" y=\"25\" font-size=\"16\" font-weight=\"bold\">", escape_xml(title), "</text>\n");
+                        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n<title>", escape_xml(title), "</title>\n", "<text x=\"",
+                        kLeft, "\" y=\"25\" font-size=\"16\" font-weight=\"bold\">", escape_xml(title), "</text>\n");
   bool weights = false;
   std::string blocks;
   for (int64_t rank = 0; rank < ranks; ++rank) {

@@ -37,8 +37,7 @@ void insert_messages(Schedule& schedule, const ComputeOrders& orders) {
     for (const Action& action : orders[rank]) {
       bool forward = action.kind == ActionKind::kForward;
       if (forward ? action.stage == last_stage : action.stage == 0) continue;
-      Action receive = matching_receive(
-          {action.stage, forward ? ActionKind::kSendForward : ActionKind::kSendBackward, action.micro_batch});
+      Action receive = matching_receive({action.stage, forward ? ActionKind::kSendForward : ActionKind::kSendBackward, action.micro_batch});
       channels[{rank, schedule.rank_of_stage(receive.stage)}].receives.push_back(receive);
     }
   }

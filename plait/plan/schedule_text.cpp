@@ -14,8 +14,8 @@ struct KindLetters {
 };
 // Two letters first: "SF" must not be read as an unknown "S".
 constexpr KindLetters kKindLetters[] = {
-    {ActionKind::kSendForward, "SF"}, {ActionKind::kRecvForward, "RF"}, {ActionKind::kSendBackward, "SB"},
-    {ActionKind::kRecvBackward, "RB"}, {ActionKind::kForward, "F"},     {ActionKind::kBackward, "B"},
+    {ActionKind::kSendForward, "SF"},  {ActionKind::kRecvForward, "RF"}, {ActionKind::kSendBackward, "SB"},
+    {ActionKind::kRecvBackward, "RB"}, {ActionKind::kForward, "F"},      {ActionKind::kBackward, "B"},
     {ActionKind::kWeight, "W"},
 };
 
@@ -57,12 +57,12 @@ void parse_header(std::string_view line, Schedule& schedule) {
   schedule.num_stages = whole_number(words[2], 1, "stages");
   schedule.num_micro_batches = whole_number(words[3], 1, "micro-batches");
   if (schedule.num_stages % schedule.pp_size != 0)
-    throw_error(ExitCode::kUsage, "schedule text, line 1: ", schedule.num_stages, " stages do not spread evenly over ",
-                schedule.pp_size, " pipeline ranks");
+    throw_error(ExitCode::kUsage, "schedule text, line 1: ", schedule.num_stages, " stages do not spread evenly over ", schedule.pp_size,
+                " pipeline ranks");
   if (words.size() == 4) return;
   if (words[4] != "in_flight" || static_cast<int64_t>(words.size()) - 5 != schedule.pp_size)
-    throw_error(ExitCode::kUsage, "schedule text, line 1: expected 'in_flight' and ", schedule.pp_size,
-                " numbers after the sizes, found '", line, "'");
+    throw_error(ExitCode::kUsage, "schedule text, line 1: expected 'in_flight' and ", schedule.pp_size, " numbers after the sizes, found '",
+                line, "'");
   for (size_t i = 5; i < words.size(); ++i) schedule.in_flight_limit.push_back(whole_number(words[i], 0, "in_flight limit"));
 }
 
@@ -85,8 +85,7 @@ Action parse_action(const std::string& text) {
       if (take_number(number, action.micro_batch) && number.empty()) return action;
     }
   }
-  throw_error(ExitCode::kUsage, "action '", text,
-              "' is not 'stage kind micro-batch' as in 2F0, with kind one of F, B, W, SF, RF, SB, RB");
+  throw_error(ExitCode::kUsage, "action '", text, "' is not 'stage kind micro-batch' as in 2F0, with kind one of F, B, W, SF, RF, SB, RB");
 }
 
 std::string to_text(const Schedule& schedule) {

@@ -1,45 +1,12 @@
 #include "plait/plan/stage_split.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "plait/base/error.h"
 
 namespace plait {
 
 namespace {
-
-double stage_cost(int64_t layers, bool first, bool last, const LayerCost& cost) {
-  return layers * cost.layer + (first ? cost.embedding : 0) + (last ? cost.head : 0);
-}
-
-// Sizes with the least combine(stage costs) among the splits whose stages all cost at most `limit`, by dynamic programming over
-// (stages so far, layers so far). `combine` must be monotone in both arguments. On a tie the earlier stages keep more layers.
-template <class Combine>
-std::vector<int64_t> best_sizes(int64_t num_layers, int64_t num_stages, const LayerCost& cost, double limit, Combine combine) {
-  constexpr double kImpossible = std::numeric_limits<double>::infinity();
-  std::vector<double> best(num_layers + 1, kImpossible);  // [k]: the first k layers on the stages so far
-  best[0] = 0;
-  std::vector<std::vector<int64_t>> taken(num_stages, std::vector<int64_t>(num_layers + 1));
-  for (int64_t stage = 0; stage < num_stages; ++stage) {
-    std::vector<double> next(num_layers + 1, kImpossible);
-    for (int64_t end = stage + 1; end <= num_layers - (num_stages - 1 - stage); ++end) {
-      for (int64_t layers = 1; layers <= end; ++layers) {
-        double own = stage_cost(layers, stage == 0, stage == num_stages - 1, cost);
-        if (own > limit) break;
-        double total = combine(best[end - layers], own);
-        if (total < next[end] * (1 - 1e-12)) {
-          next[end] = total;
-          taken[stage][end] = layers;
-        }
-      }
-    }
-    best = std::move(next);
-  }
-  std::vector<int64_t> sizes(num_stages);
-  for (int64_t stage = num_stages - 1, end = num_layers; stage >= 0; --stage) end -= sizes[stage] = taken[stage][end];
-  return sizes;
-}
 
 std::vector<Span> spans_of(const std::vector<int64_t>& sizes) {
   std::vector<Span> spans;
@@ -70,12 +37,18 @@ std::vector<Span> split_layers(int64_t num_layers, int64_t num_stages, const Lay
   PLAIT_CHECK(num_stages >= 1, num_stages);
   if (num_layers < num_stages)
     throw_error(ExitCode::kUsage, num_layers, " layers do not fill ", num_stages, " pipeline stages: every stage needs at least one layer");
-  auto smallest_largest = best_sizes(num_layers, num_stages, cost, std::numeric_limits<double>::infinity(),
-                                     [](double a, double b) { return std::max(a, b); });
-  double limit = 0;
-  for (int64_t stage = 0; stage < num_stages; ++stage)
-    limit = std::max(limit, stage_cost(smallest_largest[stage], stage == 0, stage == num_stages - 1, cost));
-  return spans_of(best_sizes(num_layers, num_stages, cost, limit * (1 + 1e-12), [](double a, double b) { return a + b * b; }));
+  // One layer each, then every further layer to the cheapest stage, the earliest on a tie. As all layers cost the same this is
+  // optimal: were a smaller largest stage possible, the last layer put on the largest stage would have found a cheaper one.
+  std::vector<int64_t> sizes(num_stages, 1);
+  std::vector<double> costs(num_stages, cost.layer);
+  costs.front() += cost.embedding;
+  costs.back() += cost.head;
+  for (int64_t layer = num_stages; layer < num_layers; ++layer) {
+    size_t cheapest = std::min_element(costs.begin(), costs.end()) - costs.begin();
+    ++sizes[cheapest];
+    costs[cheapest] += cost.layer;
+  }
+  return spans_of(sizes);
 }
 
 int64_t row_length(const ModelShape& shape, const Config& config) {
@@ -100,7 +73,8 @@ std::vector<Span> stage_layers(const ModelShape& shape, int64_t pipeline_size, c
     std::string advice;
     if (shape.num_layers >= num_stages) {
       std::vector<int64_t> balanced;
-      for (Span span : split_layers(shape.num_layers, num_stages, layer_cost(shape, row_length(shape, config)))) balanced.push_back(span.size);
+      for (Span span : split_layers(shape.num_layers, num_stages, layer_cost(shape, row_length(shape, config))))
+        balanced.push_back(span.size);
       advice = cat(", for example [", join(balanced), "]");
     }
     throw_error(ExitCode::kUsage, setting, " sums to ", sum, ": must sum to the model's ", shape.num_layers, " layers", advice);

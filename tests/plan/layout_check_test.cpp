@@ -15,14 +15,16 @@ ModelShape decoder(int64_t layers = 5) {
   ModelShape shape;
   shape.family = Family::kLlama;
   shape.model_type = "llama";
-  shape.vocab_size = 61, shape.hidden_size = 32, shape.num_layers = layers, shape.num_heads = 8, shape.num_kv_heads = 2, shape.head_size = 4;
+  shape.vocab_size = 61, shape.hidden_size = 32, shape.num_layers = layers, shape.num_heads = 8, shape.num_kv_heads = 2,
+  shape.head_size = 4;
   shape.ffn_size = 48, shape.max_positions = 24, shape.gated_ffn = true, shape.rotary = true;
   return shape;
 }
 
 ModelShape smollm2() {
   ModelShape shape = decoder(30);
-  shape.vocab_size = 49152, shape.hidden_size = 576, shape.num_heads = 9, shape.num_kv_heads = 3, shape.head_size = 64, shape.ffn_size = 1536;
+  shape.vocab_size = 49152, shape.hidden_size = 576, shape.num_heads = 9, shape.num_kv_heads = 3, shape.head_size = 64,
+  shape.ffn_size = 1536;
   shape.max_positions = 8192;
   return shape;
 }
@@ -66,15 +68,16 @@ TEST(LayoutCheck, RefusesExactlyWhatTheShapeRulesOut) {
     look(3, 1, 1, layers), look(1, 1, 3, layers), look(3, 1, 2, layers), look(1, 3, 1, layers);
   }
   EXPECT_EQ(refused, (std::set<std::string>{"5 layers: data 1 x tensor 1 x pipeline 8", "5 layers: data 1 x tensor 3 x pipeline 1",
-                                           "9 layers: data 1 x tensor 3 x pipeline 1"}));
+                                            "9 layers: data 1 x tensor 3 x pipeline 1"}));
   EXPECT_EQ(accepted, 2 * 24 - 3);
 }
 
 TEST(LayoutCheck, HeadsThatDoNotSplit) {
   Config config = generation();
   config.origin["train.distributed.model_parallel_size"] = "run.yaml:9";
-  expect_refusal(smollm2(), {.tp_size = 2}, config,
-                 {"model_parallel_size 2 (run.yaml:9)", "9 attention heads", "Sizes that work", "9 heads, 3 key/value heads, FFN 1536): 1, 3"});
+  expect_refusal(
+      smollm2(), {.tp_size = 2}, config,
+      {"model_parallel_size 2 (run.yaml:9)", "9 attention heads", "Sizes that work", "9 heads, 3 key/value heads, FFN 1536): 1, 3"});
   EXPECT_EQ(refusal(smollm2(), {.tp_size = 3}, config), "");
   // 9 splits the heads, not the FFN.
   expect_refusal(smollm2(), {.tp_size = 9}, config, {"FFN size 1536 does not split evenly over 9", "): 1, 3"});
@@ -189,10 +192,11 @@ TEST(WorldSize, MustBeTheProduct) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_STREQ(error.what(),
-                 "data_parallel_size 2 x model_parallel_size 2 x pipeline_parallel_size 3 (command line) is not the world size 8. Sizes that "
-                 "fit 8 ranks: data 2 x tensor 2 x pipeline 2; data 2 x tensor 1 x pipeline 4; data 1 x tensor 2 x pipeline 4; data 4 x "
-                 "tensor 2 x pipeline 1; data 2 x tensor 4 x pipeline 1; data 4 x tensor 1 x pipeline 2; and 4 more");
+    EXPECT_STREQ(
+        error.what(),
+        "data_parallel_size 2 x model_parallel_size 2 x pipeline_parallel_size 3 (command line) is not the world size 8. Sizes that "
+        "fit 8 ranks: data 2 x tensor 2 x pipeline 2; data 2 x tensor 1 x pipeline 4; data 1 x tensor 2 x pipeline 4; data 4 x "
+        "tensor 2 x pipeline 1; data 2 x tensor 4 x pipeline 1; data 4 x tensor 1 x pipeline 2; and 4 more");
   }
   EXPECT_THROW(check_world_size({int64_t{1} << 32, int64_t{1} << 32, 1}, 0x7fffffff, config), Error);
   EXPECT_THROW(check_world_size({0, 1, 1}, 1, config), Error);

@@ -88,9 +88,7 @@ TEST(StageSplit, AHeavyHeadTakesLayersFromTheLastStage) {
   EXPECT_EQ(sizes_of(split_layers(6, 2, {50, 1, 0})), (Sizes{1, 5}));
 }
 
-TEST(StageSplit, TooFewLayersIsRefused) {
-  EXPECT_THROW(split_layers(3, 4, {0, 1, 0}), Error);
-}
+TEST(StageSplit, TooFewLayersIsRefused) { EXPECT_THROW(split_layers(3, 4, {0, 1, 0}), Error); }
 
 TEST(StageSplit, CostCountsTheWeightsATokenMeets) {
   ModelShape shape = llama_shape();
