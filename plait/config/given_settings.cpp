@@ -166,6 +166,15 @@ std::string SettingNames::canonical_of_flag(const std::string& flag) const {
   return found.empty() ? "" : *found.begin();
 }
 
+std::vector<std::string> SettingNames::top_level() const {
+  std::vector<std::string> out;
+  for (const auto& section : sections_)
+    if (section.find('.') == std::string::npos) out.push_back(section);
+  for (const auto& leaf : leaves_)
+    if (leaf.find('.') == std::string::npos) out.push_back(leaf);
+  return out;
+}
+
 std::string SettingNames::nearest_dotted(const std::string& dotted) const {
   std::string parent = parent_of(dotted), word = last_of(dotted);
   for (const auto& known : hugging_face_names())
@@ -215,8 +224,8 @@ void collect_native(const SettingNode& tree, const std::string& prefix, const Se
       else if (!entry.value.is_null())
         throw_error(ExitCode::kUsage, entry.origin, ": ", path, " is a section, not a value: ", path, ": {", names.members(path), "}; it says ",
                     entry.value.summary());
-    } else if (prefix.empty() && entry.value.reused && names.nearest_dotted(path).empty()) {
-      continue;  // only holds an anchor that is used elsewhere
+    } else if (prefix.empty() && entry.value.reused && nearest(path, names.top_level()).empty()) {
+      continue;  // only holds an anchor that is used elsewhere; no slip of the pen for a known section
     } else {
       unknown_key(path, entry, names);
     }

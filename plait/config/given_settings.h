@@ -48,6 +48,7 @@ class SettingNames {
   // Canonical name or section of a flag or flat key without dashes: short names (--model, --lr, --batch_size), Hugging Face names, dotted names.
   // "" when unknown. Error(kUsage) when a bare name is ambiguous.
   std::string canonical_of_flag(const std::string& flag) const;
+  std::vector<std::string> top_level() const;                    // task, model, dataset, ...
   // The known name most like `dotted`, "" when none is near.
   std::string nearest_dotted(const std::string& dotted) const;
   std::string nearest_flag(const std::string& flag) const;

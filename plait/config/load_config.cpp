@@ -39,10 +39,10 @@ std::string text_of(const GivenSettings& given, const std::string& name) {
   return found->value.text;
 }
 
-// fp16 / bf16: true becomes train.dtype of this layer. Returns nothing; a false stays for merge_layers.
+// fp16 / bf16: true becomes train.dtype of this layer; a false stays for merge_layers.
 void fold_precision(GivenSettings* layer) {
   const GivenSetting* chosen = nullptr;
-  GivenSetting wish;
+  std::string chosen_dtype;
   for (const char* name : {"train.fp16", "train.bf16"}) {
     const GivenSetting* given = layer->find(name);
     if (!given) continue;
@@ -55,12 +55,13 @@ void fold_precision(GivenSettings* layer) {
     if (direct && *on != same)
       throw_error(ExitCode::kUsage, quote(given->written, *given), " contradicts ", quote(direct->written, *direct));
     if (!*on) continue;
-    if (chosen) throw_error(ExitCode::kUsage, quote(wish.written, wish), " contradicts ", quote(given->written, *given), "; keep one");
+    if (chosen) throw_error(ExitCode::kUsage, quote(chosen->written, *chosen), " contradicts ", quote(given->written, *given), "; keep one");
     chosen = given;
-    wish = *given;
-    wish.value.text = dtype;
+    chosen_dtype = dtype;
   }
   if (!chosen) return;
+  GivenSetting wish = *chosen;
+  wish.value.text = chosen_dtype;
   layer->erase("train.dtype");
   layer->add("train.dtype", wish);
 }

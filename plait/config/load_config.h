@@ -21,7 +21,7 @@ struct CommandLine {
 enum class SettingsForm { kNative, kHuggingFace, kModelScope, kDeepSpeed };
 
 // `world_size` 0: no launcher yet, the world is the product of the sizes. `notices` (may be null) gets lines for people: replaced sizes,
-// values without effect, numbers such as 010; show them once (rank 0).
+// values without effect, numbers such as 010 (these begin with "warning: "); show them once (rank 0).
 // Relative paths of the file are made absolute from the file's folder, those of flags from the current folder.
 Config load_config(const CommandLine& command_line, int64_t world_size, std::vector<std::string>* notices);
 
