@@ -27,7 +27,7 @@ at::Tensor attention_mask(const SegmentRun& run, const AttentionOptions& o, cons
   at::Tensor keys;
   if (batch.key_mask.defined()) {
     keys = batch.key_mask.narrow(0, run.begin, run.count * run.length);
-    if (keys.all().item<bool>()) keys = {};
+    if (keys.all().item<bool>()) keys = at::Tensor();
   }
   *plain_causal = o.causal && !window && !keys.defined() && !full;
   if (*plain_causal || (!o.causal && !window && !keys.defined())) return {};

@@ -212,7 +212,7 @@ void expect_same_run(const RunRecord& run, const RunRecord& reference, double bo
   ASSERT_EQ(run.losses.size(), reference.losses.size()) << what;
   for (size_t i = 0; i < run.losses.size(); ++i) {
     EXPECT_NEAR(run.losses[i], reference.losses[i], bound * std::abs(reference.losses[i])) << what << " loss of step " << i + 1;
-    EXPECT_NEAR(run.norms[i], reference.norms[i], 10 * bound * std::abs(reference.norms[i])) << what << " norm of step " << i + 1;
+    EXPECT_NEAR(run.norms[i], reference.norms[i], bound * std::abs(reference.norms[i])) << what << " norm of step " << i + 1;
   }
   std::string where;
   EXPECT_LE(worst_difference(run.first_gradients, reference.first_gradients, &where), bound) << what << " gradient of " << where;
