@@ -65,7 +65,7 @@ TEST_F(Allocator, FreedMemoryServesTheNextStep) {
   step();
   const int64_t reserved = memory_stats().reserved_bytes;
   EXPECT_GT(memory_stats().cached_bytes, 0);
-  for (int i = 0; i < 50; ++i) step();
+  for (int i = 0; i < 10; ++i) step();
   EXPECT_EQ(memory_stats().reserved_bytes, reserved);
   release_cached_memory();
   EXPECT_EQ(memory_stats().cached_bytes, 0);
@@ -75,7 +75,7 @@ TEST_F(Allocator, FreedMemoryServesTheNextStep) {
 // What is kept never exceeds the documented bound.
 TEST_F(Allocator, KeepsNoMoreThanWasNeeded) {
   int64_t needed = 0;  // the highest peak so far, resets or not
-  for (int64_t size = 1 << 20; size < (200 << 20); size = size * 5 / 3) {
+  for (int64_t size = 1 << 20; size < (100 << 20); size = size * 5 / 3) {
     { at::Tensor a = at::zeros({size}, at::kByte), b = at::zeros({size / 3}, at::kByte); }
     const MemoryStats s = memory_stats();
     needed = std::max(needed, s.peak_bytes);
