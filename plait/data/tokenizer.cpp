@@ -5,6 +5,7 @@
 #include <fstream>
 #include <system_error>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "plait/base/error.h"
 #include "plait/data/tokenizer_read.h"
@@ -27,27 +28,12 @@ class JsonTokenizer final : public Tokenizer {
         suffix_(std::move(parts.suffix)),
         decoder_(std::move(parts.decoder)),
         ids_(std::move(parts.vocabulary)) {
-    std::vector<std::pair<std::string, AddedToken>> literal, normalized;
-    for (const auto& token : parts.added_tokens) {
-      ids_.insert_or_assign(token.content, token.id);
-      if (token.special) special_.insert_or_assign(token.id, true);
-      if (!token.normalized) {
-        literal.emplace_back(token.content, token);
-        continue;
-      }
-      std::string spelling = normalizer_.apply(token.content);
-      if (spelling.empty()) {
-        throw_error(ExitCode::kCheckpoint, source, ": added_tokens: nothing is left of \"", token.content,
-                    "\" after the normalizer; known: normalized false");
-      }
-      normalized.emplace_back(std::move(spelling), token);
-    }
-    literal_ = AddedTokenMatcher(literal);
-    normalized_ = AddedTokenMatcher(normalized);
+    for (const auto& token : parts.added_tokens) ids_.insert_or_assign(token.content, token.id);
     for (const auto& [token, id] : ids_) {
       tokens_.emplace(id, token);
       vocab_size_ = std::max<int64_t>(vocab_size_, int64_t{id} + 1);
     }
+    add_added_tokens(parts.added_tokens, source);
   }
 
   std::vector<int32_t> encode(std::string_view utf8, bool add_special_tokens) const override {
@@ -78,7 +64,7 @@ class JsonTokenizer final : public Tokenizer {
     tokens.reserve(ids.size());
     for (int32_t id : ids) {
       auto token = tokens_.find(id);
-      if (token == tokens_.end() || (skip_special_tokens && special_.contains(id))) continue;
+      if (token == tokens_.end() || (skip_special_tokens && special_ids_.contains(id))) continue;
       tokens.push_back(token->second);
     }
     return decoder_.decode(tokens);
@@ -99,6 +85,27 @@ class JsonTokenizer final : public Tokenizer {
   }
 
  private:
+  void add_added_tokens(const std::vector<AddedToken>& added_tokens, const std::string& source) {
+    std::vector<std::pair<std::string, AddedToken>> literal, normalized;
+    std::unordered_set<std::string> special;
+    for (const auto& token : added_tokens) {
+      if (token.special) special.insert(token.content);
+      std::string spelling = token.normalized ? normalizer_.apply(token.content) : token.content;
+      if (spelling.empty()) {
+        throw_error(ExitCode::kCheckpoint, source, ": added_tokens: nothing is left of \"", token.content,
+                    "\" after the normalizer; known: normalized false");
+      }
+      (token.normalized ? normalized : literal).emplace_back(spelling, token);
+      // As Hugging Face does it, decode shows a normalized token as the normalizer left it.
+      tokens_.insert_or_assign(token.id, std::move(spelling));
+    }
+    for (const auto& token : added_tokens) {
+      if (special.contains(tokens_.at(token.id))) special_ids_.insert(token.id);
+    }
+    literal_ = AddedTokenMatcher(literal);
+    normalized_ = AddedTokenMatcher(normalized);
+  }
+
   // Ids of the text without special tokens around it; may stop as soon as ids holds more than `enough`.
   void append_content(std::string_view utf8, size_t enough, std::vector<int32_t>& ids) const {
     if (auto offset = first_invalid_utf8(utf8)) throw_error(ExitCode::kData, "the text is not valid UTF-8 at byte ", *offset);
@@ -137,7 +144,7 @@ class JsonTokenizer final : public Tokenizer {
   TokenDecoder decoder_;
   Vocabulary ids_;
   std::unordered_map<int32_t, std::string> tokens_;
-  std::unordered_map<int32_t, bool> special_;
+  std::unordered_set<int32_t> special_ids_;
   int64_t vocab_size_ = 0;
 };
 
