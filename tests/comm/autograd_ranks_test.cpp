@@ -118,7 +118,10 @@ TEST(CollectiveGradients, ExpandedAndSharedGradients) {
     at::Tensor x = leaf(values(0, {kRows, kColumns}, 1));
     at::Tensor y = copy_to_tensor_ranks(x, mesh.tensor());
     (y + x).sum().backward();
-    require_equal(x.grad(), at::full_like(x, static_cast<double>(n + 1)), "sum of an all-reduced and a plain branch");
+    require_equal(x.grad(), at::full_like(x, static_cast<double>(n + 1)), "expanded gradient");
+    at::Tensor z = leaf(values(0, {kRows, kColumns}, 1)), weight = values(0, {kRows, kColumns}, 2);
+    ((copy_to_tensor_ranks(z, mesh.tensor()) + z) * weight).sum().backward();
+    require_equal(z.grad(), weight * static_cast<double>(n + 1), "gradient shared by an all-reduced and a plain branch");
   });
 }
 

@@ -170,11 +170,15 @@ TEST(ThreadRanks, FinishedOperationsHoldNoMemory) {
   run_thread_ranks(line(2), [](Mesh& mesh) {
     at::Tensor x = at::ones({4}), y = at::ones({4});
     WorkPtr work = mesh.world().all_reduce(x);
-    work->wait();
     WorkPtr message = mesh.rank() == 0 ? mesh.world().send(y, 1, 0) : mesh.world().recv(y, 0, 0);
-    message->wait();
     mesh.world().barrier();
+    // Rank 1 has not waited yet, and still nobody holds the tensors.
+    if (mesh.rank() == 0) work->wait();
+    if (mesh.rank() == 0) message->wait();
     require(x.use_count() == 1 && y.use_count() == 1, "a finished operation still holds its tensor");
+    mesh.world().barrier();
+    work->wait();
+    message->wait();
   });
 }
 
