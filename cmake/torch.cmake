@@ -14,7 +14,8 @@ foreach(lib c10 torch_cpu)
   set_target_properties(plait::${lib} PROPERTIES
     IMPORTED_LOCATION "${PLAIT_TORCH_DIR}/lib/lib${lib}.so" IMPORTED_SONAME "lib${lib}.so")
 endforeach()
-add_library(plait_torch INTERFACE)
+# Imported, not built: an installed plait makes it anew from the torch found then (cmake/install.cmake).
+add_library(plait_torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(plait_torch SYSTEM INTERFACE
   "${PLAIT_TORCH_DIR}/include" "${PLAIT_TORCH_DIR}/include/torch/csrc/api/include")
 target_compile_definitions(plait_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO)

@@ -1,0 +1,31 @@
+# cmake --install: bin/plait, the static libraries, headers, and the CMake package that find_package(plait) reads.
+# torch is not installed with it: a program that uses plait::plait names its own PLAIT_TORCH_DIR (default: the one of this build).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(plait_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/plait)
+
+set(plait_layers)
+foreach(layer base config plan rendezvous elastic tensor comm tensor_parallel model data_parallel pipeline_parallel optim data checkpoint train)
+  if(TARGET plait_${layer})
+    list(APPEND plait_layers plait_${layer})
+    set_target_properties(plait_${layer} PROPERTIES EXPORT_NAME ${layer})
+  endif()
+endforeach()
+add_library(plait_plait INTERFACE)
+set_target_properties(plait_plait PROPERTIES EXPORT_NAME plait)
+target_link_libraries(plait_plait INTERFACE ${plait_layers})
+
+install(TARGETS ${plait_layers} plait_plait EXPORT plait ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT plait NAMESPACE plait:: FILE plaitTargets.cmake DESTINATION ${plait_package_dir})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/plait DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+if(TARGET plait)
+  set_target_properties(plait PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS plait RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/plait)
+
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/plaitConfig.cmake.in ${CMAKE_BINARY_DIR}/plaitConfig.cmake
+  INSTALL_DESTINATION ${plait_package_dir} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/plaitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/plaitConfig.cmake ${CMAKE_BINARY_DIR}/plaitConfigVersion.cmake
+  ${CMAKE_SOURCE_DIR}/cmake/torch.cmake ${CMAKE_SOURCE_DIR}/cmake/libraries.cmake DESTINATION ${plait_package_dir})
