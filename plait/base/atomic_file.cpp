@@ -32,11 +32,14 @@ std::string temporary_name(const std::string& path, int attempt) {
 void throw_file_error(const char* action, const std::string& path, int error_number) {
   ExitCode code = ExitCode::kUsage;
   switch (error_number) {
-    case ENOSPC: case EDQUOT: case EMFILE: case ENFILE: case ENOMEM: case EIO: case EFBIG:
-      code = ExitCode::kResource;
-      break;
-    default:
-      break;
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EIO:
+    case EFBIG: code = ExitCode::kResource; break;
+    default: break;
   }
   throw_error(code, "cannot ", action, " ", path, ": ", static_cast<const char*>(std::strerror(error_number)));
 }

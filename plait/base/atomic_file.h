@@ -40,7 +40,8 @@ class AtomicFile {
 // The whole content in one call.
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// "cannot ACTION PATH: reason" with the code that errno asks for: ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EIO, EFBIG kResource, else kUsage.
+// "cannot ACTION PATH: reason" with the code that errno asks for: ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EIO, EFBIG
+// kResource, else kUsage.
 [[noreturn]] void throw_file_error(const char* action, const std::string& path, int error_number);
 
 }  // namespace plait

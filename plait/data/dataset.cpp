@@ -48,7 +48,8 @@ std::string content_key(const std::string& path, const std::string& setting) {
   XXH3_freeState(state);
   close(descriptor);
   if (got < 0) {
-    throw_error(fault == EISDIR ? ExitCode::kUsage : ExitCode::kResource, setting, " ", path, " cannot be read: ", static_cast<const char*>(std::strerror(fault)));
+    throw_error(fault == EISDIR ? ExitCode::kUsage : ExitCode::kResource, setting, " ", path,
+                " cannot be read: ", static_cast<const char*>(std::strerror(fault)));
   }
   return cat(num_bytes, ":", hash.high64, ":", hash.low64);
 }
@@ -58,8 +59,7 @@ class CacheLock {
  public:
   explicit CacheLock(const std::string& path) : descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
     if (descriptor_ < 0) throw_file_error("create", path, errno);
-    while (flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
-    }
+    while (flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {}
   }
   ~CacheLock() { close(descriptor_); }
   CacheLock(const CacheLock&) = delete;
@@ -69,12 +69,13 @@ class CacheLock {
   int descriptor_;
 };
 
-std::shared_ptr<const detail::RowBlock> load_cached(const std::string& path, const detail::BuildSettings& settings, const Tokenizer* tokenizer,
-                                                    const LoadOptions& options) {
+std::shared_ptr<const detail::RowBlock> load_cached(const std::string& path, const detail::BuildSettings& settings,
+                                                    const Tokenizer* tokenizer, const LoadOptions& options) {
   namespace fs = std::filesystem;
   std::string tokenizer_key = tokenizer ? content_key(options.tokenizer_path, "tokenizer") : "none";
-  std::string key = sha256_hex(cat("plait rows ", kCacheVersion, "\n", content_key(path, settings.read.setting), "\n",
-                                   static_cast<int>(file_form(path, settings.read.setting)), "\n", tokenizer_key, "\n", settings.describe()));
+  std::string key =
+      sha256_hex(cat("plait rows ", kCacheVersion, "\n", content_key(path, settings.read.setting), "\n",
+                     static_cast<int>(file_form(path, settings.read.setting)), "\n", tokenizer_key, "\n", settings.describe()));
   std::string base = (fs::path(options.cache_dir) / cat("rows-", key.substr(0, 32))).string(), file = base + ".bin", damage;
   if (auto block = detail::RowBlock::open_cache(file, key, damage)) return block;
 
@@ -93,7 +94,8 @@ std::shared_ptr<const detail::RowBlock> load_cached(const std::string& path, con
 }
 
 // Class of each row; fills `labels` from a training file.
-std::shared_ptr<const std::vector<int32_t>> resolve_classes(const std::string& path, const detail::RowBlock& block, LabelUse use, LabelMap& labels) {
+std::shared_ptr<const std::vector<int32_t>> resolve_classes(const std::string& path, const detail::RowBlock& block, LabelUse use,
+                                                            LabelMap& labels) {
   if (labels.empty()) {
     PLAIT_CHECK(use == LabelUse::kTraining, "labels are looked up before the training file was read");
     labels = labels_of_training_file(block.label_texts);
@@ -103,8 +105,9 @@ std::shared_ptr<const std::vector<int32_t>> resolve_classes(const std::string& p
     auto found = labels.find(block.label_texts[i]);
     if (!found) {
       std::string near = nearest(block.label_texts[i], labels.names);
-      throw_error(ExitCode::kData, path, ":", block.label_lines[i], ": row ", block.label_rows[i], ": unknown label \"", block.label_texts[i],
-                  "\"; the known labels are: ", list_labels(labels), near.empty() ? "" : cat(". Did you mean \"", near, "\"?"));
+      throw_error(ExitCode::kData, path, ":", block.label_lines[i], ": row ", block.label_rows[i], ": unknown label \"",
+                  block.label_texts[i], "\"; the known labels are: ", list_labels(labels),
+                  near.empty() ? "" : cat(". Did you mean \"", near, "\"?"));
     }
     class_of_text.push_back(static_cast<int32_t>(*found));
   }
@@ -117,7 +120,8 @@ detail::BuildSettings build_settings(const DataFileConfig& file, Task task, cons
                                      const LoadOptions& options) {
   bool causal = task == Task::kTextGeneration;
   auto causal_only = [&](const char* name, bool on) {
-    if (on && !causal) throw_error(ExitCode::kUsage, "preprocessor.", name, ": true is for text-generation; the task is text-classification: leave it out");
+    if (on && !causal)
+      throw_error(ExitCode::kUsage, "preprocessor.", name, ": true is for text-generation; the task is text-classification: leave it out");
   };
   causal_only("add_eos", preprocessor.add_eos);
   causal_only("document_attention", preprocessor.document_attention);
@@ -156,7 +160,9 @@ int64_t Dataset::row_length(int64_t row_index) const {
 TokenRow Dataset::row(int64_t row_index) const {
   size_t length = static_cast<size_t>(row_length(row_index));
   int64_t begin = block_->offsets[row_index], end = begin + static_cast<int64_t>(length);
-  auto piece = [&](std::span<const int32_t> column) { return column.empty() ? column : column.subspan(static_cast<size_t>(begin), length); };
+  auto piece = [&](std::span<const int32_t> column) {
+    return column.empty() ? column : column.subspan(static_cast<size_t>(begin), length);
+  };
   TokenRow row;
   row.row_id = row_index;
   row.ids = piece(block_->ids);
@@ -183,8 +189,8 @@ int64_t resolve_sequence_length(const PreprocessorConfig& preprocessor, const Mo
   int64_t length = preprocessor.sequence_length;
   if (length < 0) throw_error(ExitCode::kUsage, "preprocessor.sequence_length ", length, " must be 0 (the model's limit) or more");
   if (shape.max_positions > 0 && length > shape.max_positions) {
-    throw_error(ExitCode::kUsage, "preprocessor.sequence_length ", length, " is beyond the model's ", shape.max_positions, " positions; use at most ",
-                shape.max_positions);
+    throw_error(ExitCode::kUsage, "preprocessor.sequence_length ", length, " is beyond the model's ", shape.max_positions,
+                " positions; use at most ", shape.max_positions);
   }
   return length > 0 ? length : shape.max_positions;
 }

@@ -50,7 +50,8 @@ size_t DelimitedReader::column(const std::string& name) const {
   int64_t line = lines_.line_number();
   if (at == columns_.end()) {
     std::string near = nearest(name, columns_);
-    fail(line, "no column \"", name, "\"; the columns here are: ", join(columns_), near.empty() ? "" : cat(". Did you mean \"", near, "\"?"));
+    fail(line, "no column \"", name, "\"; the columns here are: ", join(columns_),
+         near.empty() ? "" : cat(". Did you mean \"", near, "\"?"));
   }
   if (std::find(at + 1, columns_.end(), name) != columns_.end()) fail(line, "column \"", name, "\" occurs twice in the header");
   return static_cast<size_t>(at - columns_.begin());
@@ -79,7 +80,8 @@ std::string_view DelimitedReader::read_quoted(std::string_view rest, std::string
     bool more = lines_.ended_by_newline();
     if (more) field.push_back('\n');
     if (!more || !lines_.next(rest)) fail(opened_at, "a quoted field that begins here is never closed by '\"'");
-    if (static_cast<int64_t>(field.size()) > kMaxLineBytes) fail(opened_at, "a quoted field is longer than ", kMaxLineBytes, " bytes; is its closing '\"' missing?");
+    if (static_cast<int64_t>(field.size()) > kMaxLineBytes)
+      fail(opened_at, "a quoted field is longer than ", kMaxLineBytes, " bytes; is its closing '\"' missing?");
   }
 }
 
@@ -90,7 +92,8 @@ void DelimitedReader::split_csv(std::string_view line, std::vector<std::string>&
       line = read_quoted(line.substr(1), field);
       std::string_view after = without_carriage_return(line);
       if (!after.empty() && after[0] != ',') {
-        fail(lines_.line_number(), "'", after.substr(0, 1), "' after a closing '\"'; a comma or the end of the line must follow (a quote inside quotes is written \"\")");
+        fail(lines_.line_number(), "'", after.substr(0, 1),
+             "' after a closing '\"'; a comma or the end of the line must follow (a quote inside quotes is written \"\")");
       }
       fields.push_back(std::move(field));
       if (after.empty()) return;
@@ -125,7 +128,8 @@ bool DelimitedReader::next(FileRow& row) {
     fail(row.line, fields_.size(), " fields, but the header names ", columns_.size(), " columns: ", join(columns_));
   }
   row.text = std::move(fields_[text_column_]);
-  if (is_blank(row.text)) fail(row.line, "row without text: column \"", columns_[text_column_], "\" is ", row.text.empty() ? "empty" : "blank");
+  if (is_blank(row.text))
+    fail(row.line, "row without text: column \"", columns_[text_column_], "\" is ", row.text.empty() ? "empty" : "blank");
   if (read_labels_) {
     row.label = text_column_ == label_column_ ? row.text : std::move(fields_[label_column_]);
     if (row.label.empty()) fail(row.line, "column \"", columns_[label_column_], "\" is empty; every row needs a label");

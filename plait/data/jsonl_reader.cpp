@@ -53,7 +53,8 @@ const Json& JsonlReader::field(const Json& object, const std::string& name) cons
   std::vector<std::string> names;
   for (const auto& item : object.items()) names.push_back(item.key());
   std::string near = nearest(name, names);
-  fail("no column \"", name, "\"; the columns here are: ", names.empty() ? "(none)" : join(names), near.empty() ? "" : cat(". Did you mean \"", near, "\"?"));
+  fail("no column \"", name, "\"; the columns here are: ", names.empty() ? "(none)" : join(names),
+       near.empty() ? "" : cat(". Did you mean \"", near, "\"?"));
 }
 
 std::string JsonlReader::label_text(const Json& object, const std::string& name) const {
@@ -90,7 +91,8 @@ void JsonlReader::read_tokens(const Json& object, FileRow& row) const {
     auto at = object.find(name);
     if (at == object.end() || at->is_null()) return;
     column = integers(object, name);
-    if (column.size() != row.ids.size()) fail("\"", name, "\" has ", column.size(), " entries, \"input_ids\" has ", row.ids.size(), "; they must be equal");
+    if (column.size() != row.ids.size())
+      fail("\"", name, "\" has ", column.size(), " entries, \"input_ids\" has ", row.ids.size(), "; they must be equal");
   };
   optional_column("attention_mask", row.attention_mask);
   optional_column("token_type_ids", row.token_types);
@@ -101,7 +103,8 @@ void JsonlReader::read_tokens(const Json& object, FileRow& row) const {
   }
   bool any_attended = row.attention_mask.empty();
   for (size_t i = 0; i < row.attention_mask.size(); ++i) {
-    if (row.attention_mask[i] != 0 && row.attention_mask[i] != 1) fail("\"attention_mask\"[", i, "] = ", row.attention_mask[i], " is neither 0 nor 1");
+    if (row.attention_mask[i] != 0 && row.attention_mask[i] != 1)
+      fail("\"attention_mask\"[", i, "] = ", row.attention_mask[i], " is neither 0 nor 1");
     any_attended = any_attended || row.attention_mask[i] == 1;
   }
   if (!any_attended) fail("\"attention_mask\" is 0 everywhere: the row has nothing to attend to");
@@ -119,8 +122,9 @@ bool JsonlReader::next(FileRow& row) {
   row.pretokenised = object.contains("input_ids");
   if (num_rows_++ == 0) pretokenised_ = row.pretokenised;
   if (row.pretokenised != pretokenised_) {
-    fail(pretokenised_ ? "no column \"input_ids\", which the rows before have" : "a column \"input_ids\", which the rows before do not have",
-         "; a file is either text or tokens");
+    fail(
+        pretokenised_ ? "no column \"input_ids\", which the rows before have" : "a column \"input_ids\", which the rows before do not have",
+        "; a file is either text or tokens");
   }
   if (row.pretokenised) {
     read_tokens(object, row);

@@ -54,7 +54,8 @@ LabelMap labels_of_training_file(std::vector<std::string> distinct) {
 }
 
 std::string list_labels(const LabelMap& labels, size_t limit) {
-  std::vector<std::string> shown(labels.names.begin(), labels.names.begin() + static_cast<std::ptrdiff_t>(std::min(limit, labels.names.size())));
+  std::vector<std::string> shown(labels.names.begin(),
+                                 labels.names.begin() + static_cast<std::ptrdiff_t>(std::min(limit, labels.names.size())));
   std::string text = join(shown);
   if (labels.names.size() > limit) text += cat(", ... (", labels.names.size(), " in all)");
   return text;

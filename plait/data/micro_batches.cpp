@@ -35,7 +35,8 @@ size_t kept_length(const TokenRow& row, Task task) {
 void check_row(const TokenRow& row) {
   auto fits = [&](std::span<const int32_t> column) { return column.empty() || column.size() == row.ids.size(); };
   PLAIT_CHECK(!row.ids.empty(), "row ", row.row_id, " has no tokens");
-  PLAIT_CHECK(fits(row.attention_mask) && fits(row.token_types) && fits(row.labels), "row ", row.row_id, " has columns of different length");
+  PLAIT_CHECK(fits(row.attention_mask) && fits(row.token_types) && fits(row.labels), "row ", row.row_id,
+              " has columns of different length");
 }
 
 // Host copy of the tensors, filled token by token.
@@ -98,8 +99,8 @@ MicroBatch make_micro_batch(const std::vector<TokenRow>& rows, Task task) {
   if (causal) batch.targets = at::empty({num_tokens}, at::kLong);
   if (masked) batch.key_mask = at::empty({num_tokens}, at::kBool);
   MicroBatchColumns columns{batch.input_ids.data_ptr<int64_t>(), batch.positions.data_ptr<int64_t>(),
-                            typed ? batch.token_types.data_ptr<int64_t>() : nullptr,
-                            causal ? batch.targets.data_ptr<int64_t>() : nullptr, masked ? batch.key_mask.data_ptr<bool>() : nullptr};
+                            typed ? batch.token_types.data_ptr<int64_t>() : nullptr, causal ? batch.targets.data_ptr<int64_t>() : nullptr,
+                            masked ? batch.key_mask.data_ptr<bool>() : nullptr};
   batch.segment_offsets.push_back(0);
   for (size_t b = 0; b < rows.size(); ++b) append_row(rows[b], lengths[b], batch.row_offsets[b], columns, batch.segment_offsets);
   if (!causal) batch.targets = class_targets(rows);

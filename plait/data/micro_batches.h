@@ -14,7 +14,8 @@
 namespace plait {
 
 // Rows with any masks and labels, as a padded HF batch would have them.
-// - Trailing tokens with attention_mask 0 are dropped (causal LM: only those that predict nothing). Zeros before that stay, through key_mask.
+// - Trailing tokens with attention_mask 0 are dropped (causal LM: only those that predict nothing). Zeros before that stay,
+//   through key_mask.
 // - Causal LM: the target of token t is the label of token t + 1 of the same row; -100 for the last token, and where the next token
 //   begins another document. Positions count from 0 in each row, and from 0 again in each document.
 // - Classification: targets are the rows' classes; left undefined when no row has one. token_types is defined (zeros by default).

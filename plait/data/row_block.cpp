@@ -31,7 +31,7 @@ struct CacheHeader {
   char magic[8];
   char key[64];
   uint64_t file_bytes;
-  uint64_t checksum[2];                   // XXH3-128 of the body
+  uint64_t checksum[2];  // XXH3-128 of the body
   uint64_t section_bytes[kNumSections];
 };
 constexpr uint64_t kBodyBegin = (sizeof(CacheHeader) + kAlignment - 1) / kAlignment * kAlignment;
@@ -39,8 +39,12 @@ constexpr uint64_t kBodyBegin = (sizeof(CacheHeader) + kAlignment - 1) / kAlignm
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 nlohmann::json small_things(const RowColumns& columns) {
-  return {{"label_texts", columns.label_texts}, {"label_rows", columns.label_rows}, {"label_lines", columns.label_lines},
-          {"num_cut_rows", columns.num_cut_rows}, {"num_dropped_tokens", columns.num_dropped_tokens}, {"longest_row", columns.longest_row}};
+  return {{"label_texts", columns.label_texts},
+          {"label_rows", columns.label_rows},
+          {"label_lines", columns.label_lines},
+          {"num_cut_rows", columns.num_cut_rows},
+          {"num_dropped_tokens", columns.num_dropped_tokens},
+          {"longest_row", columns.longest_row}};
 }
 
 template <class T>
@@ -73,10 +77,12 @@ RowBlock::~RowBlock() {
 void RowBlock::write_cache(const std::string& path, const std::string& key, const RowColumns& columns) {
   PLAIT_CHECK(key.size() == sizeof CacheHeader::key);
   std::string json = small_things(columns).dump();
-  auto bytes_of = [](const auto& column) { return std::string_view(reinterpret_cast<const char*>(column.data()), column.size() * sizeof(column[0])); };
-  const std::string_view sections[kNumSections] = {bytes_of(columns.offsets), bytes_of(columns.document_starts), bytes_of(columns.ids),
-                                                   bytes_of(columns.attention_mask), bytes_of(columns.token_types), bytes_of(columns.labels),
-                                                   bytes_of(columns.label_index), json};
+  auto bytes_of = [](const auto& column) {
+    return std::string_view(reinterpret_cast<const char*>(column.data()), column.size() * sizeof(column[0]));
+  };
+  const std::string_view sections[kNumSections] = {
+      bytes_of(columns.offsets),     bytes_of(columns.document_starts), bytes_of(columns.ids),         bytes_of(columns.attention_mask),
+      bytes_of(columns.token_types), bytes_of(columns.labels),          bytes_of(columns.label_index), json};
   CacheHeader header{};
   std::memcpy(header.magic, kCacheMagic, sizeof kCacheMagic);
   std::memcpy(header.key, key.data(), key.size());
@@ -125,7 +131,8 @@ bool RowBlock::map(const std::string& path, std::string& damage) {
   int fault = errno;
   close(descriptor);
   if (mapped == MAP_FAILED) {
-    damage = file_bytes < kBodyBegin ? cat("only ", file_bytes, " bytes long") : cat("cannot be mapped: ", static_cast<const char*>(std::strerror(fault)));
+    damage = file_bytes < kBodyBegin ? cat("only ", file_bytes, " bytes long")
+                                     : cat("cannot be mapped: ", static_cast<const char*>(std::strerror(fault)));
     return false;
   }
   mapped_ = mapped;

@@ -14,13 +14,13 @@ namespace plait::detail {
 
 // What building fills.
 struct RowColumns {
-  std::vector<int64_t> offsets{0};          // rows + 1, into ids
+  std::vector<int64_t> offsets{0};  // rows + 1, into ids
   std::vector<int32_t> ids;
   std::vector<int32_t> attention_mask, token_types, labels;  // empty = absent in every row
-  std::vector<int64_t> document_starts;     // into ids, ascending, where a document begins; empty = a row is one document
-  std::vector<int32_t> label_index;         // of each row into label_texts; empty = unlabelled
-  std::vector<std::string> label_texts;     // distinct, in order of appearance
-  std::vector<int64_t> label_rows, label_lines;  // where each appeared first: row from 0, line from 1
+  std::vector<int64_t> document_starts;                      // into ids, ascending, where a document begins; empty = a row is one document
+  std::vector<int32_t> label_index;                          // of each row into label_texts; empty = unlabelled
+  std::vector<std::string> label_texts;                      // distinct, in order of appearance
+  std::vector<int64_t> label_rows, label_lines;              // where each appeared first: row from 0, line from 1
   int64_t num_cut_rows = 0, num_dropped_tokens = 0, longest_row = 0;
 
   int64_t num_rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
@@ -55,8 +55,8 @@ class RowBlock {
   bool find_sections(const std::string& key, std::string& damage);
   bool read_small_things(std::string_view json_text);
 
-  RowColumns columns_;        // in memory
-  void* mapped_ = nullptr;    // or mapped
+  RowColumns columns_;      // in memory
+  void* mapped_ = nullptr;  // or mapped
   size_t mapped_bytes_ = 0;
 };
 

@@ -96,10 +96,12 @@ void RowBuilder::check_vocabulary(const std::vector<int32_t>& ids) const {
 void RowBuilder::encode(const FileRow& row, EncodedRow& encoded) const {
   if (row.pretokenised) return;
   if (!tokenizer_) {
-    throw_error(ExitCode::kCheckpoint, path_, " holds text, but the model folder has no tokenizer.json; pre-tokenised .jsonl (input_ids) needs none");
+    throw_error(ExitCode::kCheckpoint, path_,
+                " holds text, but the model folder has no tokenizer.json; pre-tokenised .jsonl (input_ids) needs none");
   }
   try {
-    encoded.ids = causal_ ? tokenizer_->encode(row.text, false) : tokenizer_->encode_truncated(row.text, settings_.sequence_length, &encoded.was_cut);
+    encoded.ids =
+        causal_ ? tokenizer_->encode(row.text, false) : tokenizer_->encode_truncated(row.text, settings_.sequence_length, &encoded.was_cut);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kData) throw;
     throw_error(ExitCode::kData, path_, ":", row.line, ": ", error.what());
@@ -129,7 +131,8 @@ void RowBuilder::encode_batch(const std::vector<FileRow>& rows, std::vector<Enco
       }
     }
   };
-  size_t num_threads = options_.num_threads > 0 ? static_cast<size_t>(options_.num_threads) : std::max(1u, std::thread::hardware_concurrency());
+  size_t num_threads =
+      options_.num_threads > 0 ? static_cast<size_t>(options_.num_threads) : std::max(1u, std::thread::hardware_concurrency());
   num_threads = std::min(num_threads, rows.size() / kRowsPerTake + 1);
   {
     std::vector<std::jthread> threads;
@@ -182,15 +185,18 @@ void RowBuilder::add_document(const std::vector<int32_t>& ids) {
 void RowBuilder::add_pretokenised(const FileRow& row) {
   int64_t length = static_cast<int64_t>(row.ids.size());
   if (settings_.add_eos) {
-    fail(row, "preprocessor.add_eos: true cannot be honoured, the rows are tokens already; put the eos id into input_ids and leave add_eos out");
+    fail(row,
+         "preprocessor.add_eos: true cannot be honoured, the rows are tokens already; put the eos id into input_ids and leave add_eos out");
   }
   if (length > settings_.sequence_length) {
-    fail(row, "input_ids has ", length, " tokens, more than sequence_length ", settings_.sequence_length, "; pre-tokenised rows are never cut");
+    fail(row, "input_ids has ", length, " tokens, more than sequence_length ", settings_.sequence_length,
+         "; pre-tokenised rows are never cut");
   }
   auto in_range = [&](const char* name, const std::vector<int32_t>& column, int64_t limit, const char* limit_name, bool ignored_allowed) {
     for (size_t i = 0; i < column.size(); ++i) {
       if ((column[i] >= 0 && column[i] < limit) || (ignored_allowed && column[i] == -100)) continue;
-      fail(row, name, "[", i, "] = ", column[i], " is not in 0..", limit - 1, " (", limit_name, " ", limit, ignored_allowed ? ") and not -100" : ")");
+      fail(row, name, "[", i, "] = ", column[i], " is not in 0..", limit - 1, " (", limit_name, " ", limit,
+           ignored_allowed ? ") and not -100" : ")");
     }
   };
   in_range("input_ids", row.ids, settings_.vocab_size, "the model's vocab_size", false);
@@ -241,8 +247,9 @@ void RowBuilder::end_stream() {
   int64_t length = settings_.sequence_length, num_tokens = static_cast<int64_t>(columns_.ids.size());
   int64_t num_rows = num_tokens / length;
   if (num_rows == 0) {
-    throw_error(ExitCode::kData, path_, ": the whole file is ", num_tokens, " tokens, which fill no window of preprocessor.sequence_length ", length,
-                ". Set it to at most ", num_tokens, ", or preprocessor.block: document");
+    throw_error(ExitCode::kData, path_, ": the whole file is ", num_tokens,
+                " tokens, which fill no window of preprocessor.sequence_length ", length, ". Set it to at most ", num_tokens,
+                ", or preprocessor.block: document");
   }
   bool limited = settings_.max_rows > 0 && num_rows >= settings_.max_rows;
   if (limited) num_rows = settings_.max_rows;
@@ -281,7 +288,8 @@ void RowBuilder::build_from_rows() {
   }
   if (num_file_rows_ == 0) throw_error(ExitCode::kData, path_, " holds no rows: a data file needs at least one");
   if (pretokenised_ && settings_.document_attention) {
-    throw_error(ExitCode::kData, path_, " holds token rows: preprocessor.document_attention: true cannot be honoured, a pre-tokenised row is one document");
+    throw_error(ExitCode::kData, path_,
+                " holds token rows: preprocessor.document_attention: true cannot be honoured, a pre-tokenised row is one document");
   }
   if (streams()) end_stream();
   if (columns_.num_rows() == 0) throw_error(ExitCode::kData, path_, ": its text gives no tokens");
@@ -313,8 +321,8 @@ RowColumns RowBuilder::build() {
 
 std::string BuildSettings::describe() const {
   bool causal = read.task == Task::kTextGeneration;
-  return cat(causal ? "lm" : "cls", " text_col=", read.text_col.size(), ":", read.text_col, " label_col=", read.label_col.size(), ":", read.label_col,
-             " read_labels=", read.read_labels, " rows=", max_rows, " length=", sequence_length,
+  return cat(causal ? "lm" : "cls", " text_col=", read.text_col.size(), ":", read.text_col, " label_col=", read.label_col.size(), ":",
+             read.label_col, " read_labels=", read.read_labels, " rows=", max_rows, " length=", sequence_length,
              " block=", block == BlockMode::kStream ? "stream" : "document", " eos=", add_eos ? eos_token_id : -1,
              " document_attention=", document_attention, " vocab=", vocab_size, " types=", type_vocab_size);
 }

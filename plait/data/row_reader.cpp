@@ -52,7 +52,8 @@ std::unique_ptr<RowReader> open_rows(const std::string& path, const ReadOptions&
   if (form == FileForm::kJsonl) return detail::open_jsonl(path, options);
   if (form != FileForm::kText) return detail::open_delimited(path, options, form);
   if (options.task == Task::kTextClassification && options.read_labels) {
-    throw_error(ExitCode::kData, path, ":1: a .txt file has no column \"", options.label_col, "\"; text-classification needs .jsonl, .tsv or .csv with labels");
+    throw_error(ExitCode::kData, path, ":1: a .txt file has no column \"", options.label_col,
+                "\"; text-classification needs .jsonl, .tsv or .csv with labels");
   }
   return std::make_unique<PlainTextReader>(path, options);
 }

@@ -38,7 +38,9 @@ class RowHash {
 }  // namespace
 
 EpochOrder::EpochOrder(int64_t num_rows, int64_t seed, bool shuffle, int64_t sort_limit)
-    : num_rows_(num_rows), seed_(seed), kind_(!shuffle ? Kind::kFileOrder : num_rows <= sort_limit ? Kind::kSorted : Kind::kPermutation) {
+    : num_rows_(num_rows), seed_(seed), kind_(!shuffle                 ? Kind::kFileOrder
+                                              : num_rows <= sort_limit ? Kind::kSorted
+                                                                       : Kind::kPermutation) {
   PLAIT_CHECK(num_rows >= 0 && sort_limit <= int64_t{1} << 32);
 }
 
@@ -50,9 +52,8 @@ void EpochOrder::sort_epoch(int64_t epoch) {
   RowHash hash(seed_, epoch);
   std::vector<Keyed> keyed(static_cast<size_t>(num_rows_));
   for (int64_t row = 0; row < num_rows_; ++row) keyed[row] = {first_8_bytes(hash(row)), static_cast<uint32_t>(row)};
-  std::sort(keyed.begin(), keyed.end(), [&](const Keyed& a, const Keyed& b) {
-    return a.key != b.key || a.row == b.row ? a.key < b.key : hash(a.row) < hash(b.row);
-  });
+  std::sort(keyed.begin(), keyed.end(),
+            [&](const Keyed& a, const Keyed& b) { return a.key != b.key || a.row == b.row ? a.key < b.key : hash(a.row) < hash(b.row); });
   sorted_.resize(keyed.size());
   for (size_t i = 0; i < keyed.size(); ++i) sorted_[i] = keyed[i].row;
 }
@@ -87,12 +88,9 @@ int64_t EpochOrder::row(int64_t epoch, int64_t position) {
 
 std::string EpochOrder::describe() const {
   switch (kind_) {
-    case Kind::kFileOrder:
-      return cat(num_rows_, " rows in file order in every epoch (shuffle: false)");
-    case Kind::kSorted:
-      return cat(num_rows_, " rows; epoch e in order of sha256(\"", seed_, ":e:ROW\")");
-    case Kind::kPermutation:
-      break;
+    case Kind::kFileOrder: return cat(num_rows_, " rows in file order in every epoch (shuffle: false)");
+    case Kind::kSorted: return cat(num_rows_, " rows; epoch e in order of sha256(\"", seed_, ":e:ROW\")");
+    case Kind::kPermutation: break;
   }
   return cat(num_rows_, " rows; epoch e in the order of the keyed permutation feistel", kFeistelRounds, "-mix64 with key sha256(\"", seed_,
              ":e\") (docs/data.md)");
@@ -114,8 +112,8 @@ int64_t StepPlan::step_at(int64_t samples) const {
   int64_t in_epoch = samples % num_rows;
   if (in_epoch % batch_size != 0) {
     throw_error(ExitCode::kUsage, "train.batch_size ", batch_size, ": ", samples, " samples were consumed, which is ", in_epoch,
-                " rows into an epoch of ", num_rows, " and no whole number of batches. Resume with the batch size of the run that stopped, or one that divides ",
-                in_epoch);
+                " rows into an epoch of ", num_rows,
+                " and no whole number of batches. Resume with the batch size of the run that stopped, or one that divides ", in_epoch);
   }
   return samples / num_rows * steps_per_epoch + in_epoch / batch_size;
 }

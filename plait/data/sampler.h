@@ -43,8 +43,8 @@ class EpochOrder {
 struct StepPlan {
   int64_t num_rows = 0;
   int64_t batch_size = 0;
-  int64_t steps_per_epoch = 0;    // ceil(num_rows / batch_size): the last step of an epoch takes what is left
-  int64_t num_steps = 0;          // of the run
+  int64_t steps_per_epoch = 0;  // ceil(num_rows / batch_size): the last step of an epoch takes what is left
+  int64_t num_steps = 0;        // of the run
 
   int64_t epoch_of_step(int64_t step) const { return step / steps_per_epoch; }
   // Positions of the step's rows in its epoch.
@@ -66,7 +66,7 @@ std::vector<int64_t> rows_of_step(const StepPlan& plan, EpochOrder& order, int64
 Span micro_batch_span(int64_t num_rows, int64_t dp_size, int64_t num_micro_batches, int64_t dp_rank, int64_t micro_batch_index);
 
 // The row ids of one micro-batch of a step.
-std::vector<int64_t> rows_of_micro_batch(const std::vector<int64_t>& step_rows, int64_t dp_size, int64_t num_micro_batches,
-                                         int64_t dp_rank, int64_t micro_batch_index);
+std::vector<int64_t> rows_of_micro_batch(const std::vector<int64_t>& step_rows, int64_t dp_size, int64_t num_micro_batches, int64_t dp_rank,
+                                         int64_t micro_batch_index);
 
 }  // namespace plait

@@ -38,8 +38,7 @@ TextLines::Descriptor::~Descriptor() {
 }
 
 void TextLines::skip_byte_order_mark() {
-  while (buffer_.size() < kByteOrderMark.size() && refill()) {
-  }
+  while (buffer_.size() < kByteOrderMark.size() && refill()) {}
   if (buffer_.empty()) throw_error(ExitCode::kData, path_, " is empty: a data file needs at least one row");
   if (std::string_view(buffer_).starts_with(kByteOrderMark)) {
     begin_ = kByteOrderMark.size();

@@ -20,11 +20,11 @@ class TextLines {
   bool next(std::string_view& line);
 
   bool ended_by_newline() const { return ended_by_newline_; }  // the line last returned
-  int64_t line_number() const { return line_number_; }  // of the line last returned, from 1
-  int64_t bytes_read() const { return file_offset_; }   // of the file, up to the end of the line last returned
+  int64_t line_number() const { return line_number_; }         // of the line last returned, from 1
+  int64_t bytes_read() const { return file_offset_; }          // of the file, up to the end of the line last returned
   int64_t file_bytes() const { return file_bytes_; }
   const std::string& path() const { return path_; }
-  std::string where() const;                            // "path:line"
+  std::string where() const;  // "path:line"
 
  private:
   struct Descriptor {
@@ -41,7 +41,7 @@ class TextLines {
   std::string path_;
   Descriptor descriptor_;
   std::string buffer_;
-  size_t begin_ = 0;        // first byte of buffer_ not yet returned
+  size_t begin_ = 0;  // first byte of buffer_ not yet returned
   bool at_end_ = false, ended_by_newline_ = false;
   int64_t line_number_ = 0, file_offset_ = 0, file_bytes_ = 0;
 };

@@ -34,11 +34,11 @@ TEST(Utf8, FirstFaultIsNamed) {
   EXPECT_EQ(first_invalid_utf8(""), std::nullopt);
   EXPECT_EQ(first_invalid_utf8("plain ascii, long enough for words"), std::nullopt);
   EXPECT_EQ(first_invalid_utf8("0123456789ab\xff"), 12u);
-  EXPECT_EQ(first_invalid_utf8("caf\xe9 au lait"), 3u);          // Latin-1
-  EXPECT_EQ(first_invalid_utf8("\xc0\xaf"), 0u);                 // overlong
-  EXPECT_EQ(first_invalid_utf8("a\xe2\x82"), 1u);                // cut at the end
-  EXPECT_EQ(first_invalid_utf8("\xe2\x82\xac\x80"), 3u);         // stray continuation
-  EXPECT_EQ(first_invalid_utf8("\xf4\x90\x80\x80"), 0u);         // U+110000
+  EXPECT_EQ(first_invalid_utf8("caf\xe9 au lait"), 3u);   // Latin-1
+  EXPECT_EQ(first_invalid_utf8("\xc0\xaf"), 0u);          // overlong
+  EXPECT_EQ(first_invalid_utf8("a\xe2\x82"), 1u);         // cut at the end
+  EXPECT_EQ(first_invalid_utf8("\xe2\x82\xac\x80"), 3u);  // stray continuation
+  EXPECT_EQ(first_invalid_utf8("\xf4\x90\x80\x80"), 0u);  // U+110000
   EXPECT_EQ(first_invalid_utf8(std::string("a\0b", 3)), std::nullopt);
 }
 

@@ -63,7 +63,8 @@ TEST_F(DatasetTest, LabelsOfTheTrainingFileApplyToOthers) {
   EXPECT_EQ(valid.row(0).label_class, 1);
   std::string message = refusal([&] { load(write("bad.csv", "text,label\nc,dog\nd,dgo\n"), kCls); });
   EXPECT_EQ(message.substr(0, 2), "3 ");
-  for (std::string word : {"bad.csv:3", "row 1", "\"dgo\"", "cat, dog", "Did you mean \"dog\""}) EXPECT_NE(message.find(word), std::string::npos) << message;
+  for (std::string word : {"bad.csv:3", "row 1", "\"dgo\"", "cat, dog", "Did you mean \"dog\""})
+    EXPECT_NE(message.find(word), std::string::npos) << message;
 }
 
 TEST_F(DatasetTest, GivenLabels) {
@@ -114,7 +115,8 @@ TEST_F(DatasetTest, DocumentsApart) {
   preprocessor_.sequence_length = 6;
   preprocessor_.document_attention = true;
   for (std::string name : {"a.jsonl", "a.txt"}) {
-    Dataset data = load(write(name, name == "a.txt" ? "abc\nde\nfghijklm\n" : "{\"text\":\"abc\"}\n{\"text\":\"de\"}\n{\"text\":\"fghijklm\"}\n"), kLm);
+    Dataset data = load(
+        write(name, name == "a.txt" ? "abc\nde\nfghijklm\n" : "{\"text\":\"abc\"}\n{\"text\":\"de\"}\n{\"text\":\"fghijklm\"}\n"), kLm);
     ASSERT_EQ(data.size(), 2);  // abcdef ghijkl (m)
     EXPECT_EQ(data.row(0).document_starts, (Ids{3, 5}));
     EXPECT_EQ(data.row(1).document_starts, Ids{});
@@ -174,7 +176,8 @@ TEST_F(DatasetTest, RefusedInputs) {
   };
   for (const auto& test : lm_rows) {
     std::string message = refusal([&] { load(write("a.jsonl", test.content), kLm); });
-    for (const auto& word : test.words) EXPECT_NE(message.find(word), std::string::npos) << test.content << "\n" << message << "\nlacks " << word;
+    for (const auto& word : test.words)
+      EXPECT_NE(message.find(word), std::string::npos) << test.content << "\n" << message << "\nlacks " << word;
   }
   EXPECT_EQ(refusal([&] { load(write("a.txt", " \n\n"), kLm); }).substr(0, 2), "3 ");
   EXPECT_EQ(refusal([&] { load(write("a.csv", "text,label\n"), kCls); }).substr(0, 2), "3 ");
@@ -231,7 +234,8 @@ class CacheTest : public DatasetTest {
 };
 
 TEST_F(CacheTest, SecondLoadReadsTheSameRows) {
-  std::string path = write("a.jsonl", "{\"text\":\"abc\",\"label\":\"x\"}\n{\"text\":\"a text that is longer than sixteen\",\"label\":\"w\"}\n");
+  std::string path =
+      write("a.jsonl", "{\"text\":\"abc\",\"label\":\"x\"}\n{\"text\":\"a text that is longer than sixteen\",\"label\":\"w\"}\n");
   Dataset made = load(path, kCls);
   LabelMap labels = labels_;
   labels_ = {};

@@ -19,7 +19,8 @@ TEST(Labels, IntegersKeepTheirNumbers) {
 
 TEST(Labels, OtherTextsAreSortedBytewise) {
   EXPECT_EQ(labels_of_training_file({"b", "a", "B"}).names, (Names{"B", "a", "b"}));
-  EXPECT_EQ(labels_of_training_file({"\xc3\xa9t\xc3\xa9", "zebra"}).names, (Names{"zebra", "\xc3\xa9t\xc3\xa9"}));  // bytes above 0x7f are large
+  EXPECT_EQ(labels_of_training_file({"\xc3\xa9t\xc3\xa9", "zebra"}).names,
+            (Names{"zebra", "\xc3\xa9t\xc3\xa9"}));  // bytes above 0x7f are large
   EXPECT_EQ(labels_of_training_file({"1", "-1"}).names, (Names{"-1", "1"}));
   EXPECT_EQ(labels_of_training_file({"1", "2", "3"}).names, (Names{"1", "2", "3"}));  // not from 0: texts
   EXPECT_EQ(labels_of_training_file({"0", "01"}).names, (Names{"0", "01"}));

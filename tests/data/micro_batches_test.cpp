@@ -139,7 +139,10 @@ TEST(MicroBatches, TargetsOfUnequalRows) {  // the 12 lengths of the invariants'
 class MicroBatchesOfDataset : public DataTest {};
 
 TEST_F(MicroBatchesOfDataset, RowsInTheOrderAsked) {
-  Dataset data = load(write("a.jsonl", "{\"input_ids\":[5,6,7]}\n{\"input_ids\":[8,9],\"labels\":[-100,-100]}\n{\"input_ids\":[4,3],\"attention_mask\":[1,0]}\n"), kLm);
+  Dataset data =
+      load(write("a.jsonl",
+                 "{\"input_ids\":[5,6,7]}\n{\"input_ids\":[8,9],\"labels\":[-100,-100]}\n{\"input_ids\":[4,3],\"attention_mask\":[1,0]}\n"),
+           kLm);
   Numbers asked{2, 0, 1};
   MicroBatch batch = make_micro_batch(data, asked, kLm);
   EXPECT_EQ(batch.sample_ids, asked);

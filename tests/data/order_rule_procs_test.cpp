@@ -50,7 +50,8 @@ TEST(OrderRule, DocumentedPythonGivesTheSameOrders) {
   std::string expected;
   for (int64_t n : {1, 2, 100, 257}) {
     for (bool sorted : {true, false}) {
-      code += sorted ? cat("print(*epoch_order(", n, ", 11, 2))\n") : cat("print(*[permuted_row(", n, ", 11, 2, p) for p in range(", n, ")])\n");
+      code += sorted ? cat("print(*epoch_order(", n, ", 11, 2))\n")
+                     : cat("print(*[permuted_row(", n, ", 11, 2, p) for p in range(", n, ")])\n");
       EpochOrder order(n, 11, true, sorted ? kMaxSortedRows : 0);
       for (int64_t p = 0; p < n; ++p) expected += cat(order.row(2, p), p + 1 < n ? " " : "\n");
     }

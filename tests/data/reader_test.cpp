@@ -28,15 +28,16 @@ class ReaderTest : public DataTest {
 using Rows = std::vector<std::string>;
 
 TEST_F(ReaderTest, CsvAsRfc4180) {
-  EXPECT_EQ(rows("a.csv", "text,label\nplain,1\n\"with, comma\",2\n\"say \"\"hi\"\"\",3\n"), (Rows{"2:plain|1", "3:with, comma|2", "4:say \"hi\"|3"}));
+  EXPECT_EQ(rows("a.csv", "text,label\nplain,1\n\"with, comma\",2\n\"say \"\"hi\"\"\",3\n"),
+            (Rows{"2:plain|1", "3:with, comma|2", "4:say \"hi\"|3"}));
   EXPECT_EQ(rows("a.csv", "label,text,more\n1,\"two\nlines\",x\n2,next,y\n"), (Rows{"2:two\nlines|1", "4:next|2"}));
-  EXPECT_EQ(rows("a.csv", "\xef\xbb\xbftext,label\r\na,1\r\n\"b\",\"2\"\r\n"), (Rows{"2:a|1", "3:b|2"}));          // BOM, CRLF
-  EXPECT_EQ(rows("a.csv", "text,label\n\"a\r\nb\",1\n"), (Rows{"2:a\r\nb|1"}));                                  // CRLF inside quotes stays
-  EXPECT_EQ(rows("a.csv", "text,label\na,1"), (Rows{"2:a|1"}));                                                   // no last line end
-  EXPECT_EQ(rows("a.csv", "text,label\n\n\na,1\n\n"), (Rows{"4:a|1"}));                                           // empty lines
+  EXPECT_EQ(rows("a.csv", "\xef\xbb\xbftext,label\r\na,1\r\n\"b\",\"2\"\r\n"), (Rows{"2:a|1", "3:b|2"}));  // BOM, CRLF
+  EXPECT_EQ(rows("a.csv", "text,label\n\"a\r\nb\",1\n"), (Rows{"2:a\r\nb|1"}));                            // CRLF inside quotes stays
+  EXPECT_EQ(rows("a.csv", "text,label\na,1"), (Rows{"2:a|1"}));                                            // no last line end
+  EXPECT_EQ(rows("a.csv", "text,label\n\n\na,1\n\n"), (Rows{"4:a|1"}));                                    // empty lines
   EXPECT_EQ(rows("a.csv", "\"text\",\"label\"\n\"\"\"\",1\n"), (Rows{"2:\"|1"}));
-  EXPECT_EQ(rows("a.csv", "text,label\na \"b\" c,1\n"), (Rows{"2:a \"b\" c|1"}));                                 // quote inside a bare field
-  EXPECT_EQ(rows("A.CSV", "text,label\n\"" + std::string(3 << 20, 'x') + "\ny\",1\n").size(), 1u);               // longer than a read
+  EXPECT_EQ(rows("a.csv", "text,label\na \"b\" c,1\n"), (Rows{"2:a \"b\" c|1"}));                   // quote inside a bare field
+  EXPECT_EQ(rows("A.CSV", "text,label\n\"" + std::string(3 << 20, 'x') + "\ny\",1\n").size(), 1u);  // longer than a read
 }
 
 TEST_F(ReaderTest, TsvHasNoQuotes) {
@@ -99,7 +100,8 @@ TEST_F(ReaderTest, RefusedRowsNameFileLineAndRule) {
   for (const auto& test : cases) {
     std::string message = refused(test.name, test.content);
     EXPECT_EQ(message.substr(0, 2), "3 ") << test.content << "\n" << message;
-    for (const auto& word : test.words) EXPECT_NE(message.find(word), std::string::npos) << test.content << "\n" << message << "\nlacks " << word;
+    for (const auto& word : test.words)
+      EXPECT_NE(message.find(word), std::string::npos) << test.content << "\n" << message << "\nlacks " << word;
   }
 }
 
@@ -149,7 +151,11 @@ TEST_F(ReaderTest, CsvRoundTrip) {
 }
 
 TEST_F(ReaderTest, WholeText) {
-  EXPECT_EQ(read_whole_text(write("a.txt", "\xef\xbb\xbf" "a\r\nb\rc\n\nd\r"), "f"), "a\nb\rc\n\nd\r");
+  EXPECT_EQ(read_whole_text(write("a.txt",
+                                  "\xef\xbb\xbf"
+                                  "a\r\nb\rc\n\nd\r"),
+                            "f"),
+            "a\nb\rc\n\nd\r");
   EXPECT_EQ(read_whole_text(write("a.txt", "a\n\n"), "f"), "a\n\n");
   EXPECT_EQ(read_whole_text(write("a.txt", "\n"), "f"), "\n");
 }

@@ -74,7 +74,7 @@ TEST(EpochOrder, EachRowOnceAnEpochAndEpochsDiffer) {
         EXPECT_EQ(sorted(rows), counting(n));
         seen.insert(rows);
       }
-      if (n < 7) continue;  // so few rows may well come in the same order
+      if (n < 7) continue;                                   // so few rows may well come in the same order
       EXPECT_EQ(seen.size(), 3u) << n << " " << sort_limit;  // epoch 0 asked twice is the same
       EpochOrder other_seed(n, 6, true, sort_limit);
       EXPECT_NE(epoch_rows(order, 0), epoch_rows(other_seed, 0)) << n << " " << sort_limit;
@@ -147,7 +147,7 @@ TEST(Sampler, PositionIsSamplesConsumed) {
 TEST(Sampler, StepsOfARun) {
   EXPECT_EQ(plan_steps(4800, 32, 1, 0).num_steps, 150);
   EXPECT_EQ(plan_steps(4801, 32, 1, 0).num_steps, 151);
-  EXPECT_EQ(plan_steps(4800, 32, 3, 20).num_steps, 20);      // max_steps wins, in both directions
+  EXPECT_EQ(plan_steps(4800, 32, 3, 20).num_steps, 20);  // max_steps wins, in both directions
   EXPECT_EQ(plan_steps(4800, 32, 1, 1000).num_steps, 1000);
   EXPECT_EQ(plan_steps(3, 100, 1, 0).num_steps, 1);
   EXPECT_EQ(code_of([] { plan_steps(0, 1, 1, 0); }), ExitCode::kData);
