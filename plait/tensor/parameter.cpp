@@ -87,8 +87,9 @@ void ParameterStore::allocate(at::ScalarType compute_type, at::Device device) {
   }
 }
 
-void ParameterStore::initialize(uint64_t seed, bool all_random) {
+void ParameterStore::initialize(uint64_t seed, bool all_random, const std::vector<std::string>& only) {
   for (auto& p : parameters_) {
+    if (!only.empty() && std::find(only.begin(), only.end(), p->name) == only.end()) continue;
     at::Tensor values = at::empty(p->local_shape, at::TensorOptions().dtype(masters_.scalar_type()));
     if (values.scalar_type() == at::kDouble)
       fill_values(*p, seed, all_random, values.mutable_data_ptr<double>());

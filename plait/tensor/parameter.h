@@ -69,7 +69,8 @@ class ParameterStore {
 
   // Seeded values that are a function of (seed, name, global index) only. all_random: norms get 1 + noise and biases noise, so
   // that tests can see every missing sync.
-  void initialize(uint64_t seed, bool all_random = false);
+  // only: names to fill; empty = all.
+  void initialize(uint64_t seed, bool all_random = false, const std::vector<std::string>& only = {});
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   at::Tensor flat_weights() const { return weights_; }

@@ -1,5 +1,7 @@
 #include "plait/train/parallelize.h"
 
+#include <ATen/ATen.h>
+
 #include "plait/base/error.h"
 #include "plait/plan/stage_split.h"
 
@@ -38,6 +40,13 @@ at::ScalarType scalar_type(DType dtype) {
   return at::kFloat;
 }
 
+MicroBatch to_device(MicroBatch batch, at::Device device) {
+  if (device.is_cpu()) return batch;
+  for (at::Tensor* t : {&batch.input_ids, &batch.positions, &batch.token_types, &batch.targets, &batch.key_mask})
+    if (t->defined()) *t = t->to(device);
+  return batch;
+}
+
 ModelShape shape_for_run(ModelShape shape, const Config& config, const HeadOptions& head) {
   if (config.train.dropout)
     shape.embedding_dropout = shape.hidden_dropout = shape.attention_dropout = shape.classifier_dropout = *config.train.dropout;
@@ -46,7 +55,7 @@ ModelShape shape_for_run(ModelShape shape, const Config& config, const HeadOptio
 }
 
 std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShape& shape, const HeadOptions& head, const Mesh& mesh,
-                                           at::Device device, bool training, bool all_random) {
+                                           at::Device device, const ParallelizeOptions& options) {
   auto model = std::make_unique<ParallelModel>();
   model->shape = shape_for_run(shape, config, head);
   model->head = head;
@@ -60,13 +69,13 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
   build_stages(*model, config, mesh, context);
   // 3. Memory and values of this rank's shards only.
   model->store.allocate(model->compute_type, device);
-  model->store.initialize(static_cast<uint64_t>(config.train.seed), all_random);
+  if (options.seed_values) model->store.initialize(static_cast<uint64_t>(config.train.seed), options.all_random);
   for (auto& stage : model->stages) stage->bind();
   std::vector<StageModel*> stages;
   for (auto& stage : model->stages) stages.push_back(stage.get());
   model->executor = std::make_unique<PipelineExecutor>(stages, mesh.pipeline(), model->shape, model->compute_type, device,
                                                        &model->weight_gradients);
-  if (!training) return model;
+  if (!options.training) return model;
   // 4. Data parallelism: gradients over the data axis, during the last backward.
   ReducerOptions reducer{config.train.distributed.bucket_size_bytes, config.train.distributed.overlap_grad_reduce};
   model->reducer = std::make_unique<GradientReducer>(model->store, mesh.data(), reducer);

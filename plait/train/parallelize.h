@@ -32,14 +32,21 @@ struct ParallelModel {
   std::unique_ptr<Optimizer> optimizer;             // training only
 };
 
-// Weights hold their seeded values afterwards (config.train.seed); load over them with checkpoint/weights.h.
-// all_random: also norms and biases, for tests. training false: no gradients' reducer and no optimizer.
+struct ParallelizeOptions {
+  bool training = true;      // false: no gradients' reducer and no optimizer
+  bool seed_values = true;   // weights get their seeded values (config.train.seed); false: zeros, to be loaded
+  bool all_random = false;   // seeded norms and biases are random too, for tests
+};
+
 std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShape& shape, const HeadOptions& head, const Mesh& mesh,
-                                           at::Device device, bool training = true, bool all_random = false);
+                                           at::Device device, const ParallelizeOptions& options = {});
 
 // The shape with the settings that override config.json applied (dropout, number of labels).
 ModelShape shape_for_run(ModelShape shape, const Config& config, const HeadOptions& head);
 
 at::ScalarType scalar_type(DType dtype);
+
+// The micro-batch with its tensors on `device`; itself on the CPU.
+MicroBatch to_device(MicroBatch batch, at::Device device);
 
 }  // namespace plait

@@ -154,7 +154,7 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
   std::mutex mutex;
   std::map<std::string, std::vector<bool>> seen_gradients, seen_weights;
   run_thread_ranks(layout, [&](Mesh& mesh) {
-    auto model = parallelize(config, shape, head, mesh, at::kCPU, true, /*all_random=*/true);
+    auto model = parallelize(config, shape, head, mesh, at::kCPU, {.all_random = true});
     TrainStep step(config, *model, mesh, num_steps);
     int64_t now = 0;
     step.set_gradient_observer([&](ParameterStore& store) {

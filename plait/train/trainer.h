@@ -1,0 +1,63 @@
+// Trainer: the loop over epochs and steps of one rank, with evaluation, metrics and export. Everything it needs is in RunInputs and Mesh.
+// Rank rule: every rank of the mesh constructs and runs it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "plait/comm/mesh.h"
+#include "plait/data/sampler.h"
+#include "plait/train/fault.h"
+#include "plait/train/metrics.h"
+#include "plait/train/progress.h"
+#include "plait/train/run_inputs.h"
+#include "plait/train/train_step.h"
+
+namespace plait {
+
+struct TrainSummary {
+  int64_t num_steps = 0;
+  double last_loss = 0;
+  std::optional<EvalResult> last_evaluation;
+  std::optional<double> best_value;     // of the first metric
+  std::string output_folder, best_folder;  // best_folder empty without evaluation
+  double train_seconds = 0;             // steps only
+  int64_t peak_bytes = 0;               // tensors, the largest rank; 0 when the caching allocator is not installed
+};
+
+class Trainer {
+ public:
+  // Loads the weights. `say`: lines for people, called on rank 0 only.
+  Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say);
+
+  // Trains, evaluates, exports. Errors: Error(kNonFinite), kResource, and what communication throws.
+  TrainSummary run();
+
+  // For programs of their own.
+  ParallelModel& model() { return *model_; }
+  TrainStep& step() { return *step_; }
+
+ private:
+  void train_one_step(int64_t step, EpochOrder& order);
+  bool evaluation_due(int64_t step) const;
+  void evaluate_now(int64_t step);
+  StepInput step_input(const std::vector<int64_t>& rows, int64_t step) const;
+  void write_step(int64_t step, const StepResult& result, int64_t num_rows, int64_t num_tokens, double seconds);
+
+  const RunInputs& in_;
+  Mesh& mesh_;
+  at::Device device_;
+  std::function<void(const std::string&)> say_;
+  std::optional<Fault> fault_;
+  std::unique_ptr<ParallelModel> model_;
+  StepPlan plan_;
+  std::unique_ptr<TrainStep> step_;
+  std::unique_ptr<MetricsLog> metrics_;  // rank 0
+  Progress progress_;
+  TrainSummary summary_;
+  int64_t evaluated_step_ = -1;
+};
+
+}  // namespace plait
