@@ -36,7 +36,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void reserve(int64_t num_bytes) {
-    if (int failed = ::posix_fallocate(descriptor_, 0, num_bytes); failed != 0) throw_file_error(cat("reserve ", num_bytes, " bytes for").c_str(), path_, failed);
+    if (int failed = ::posix_fallocate(descriptor_, 0, num_bytes); failed != 0)
+      throw_file_error(cat("reserve ", num_bytes, " bytes for").c_str(), path_, failed);
   }
   void write_at(int64_t offset, const std::byte* data, size_t size) {
     while (size > 0) {
@@ -61,7 +62,8 @@ class OutputFile {
 // Converts runs into a bounded buffer and writes neighbours in one call.
 class RunWriter {
  public:
-  RunWriter(OutputFile& file, FileDType dtype, const std::string& name) : file_(file), dtype_(dtype), name_(name), width_(element_bytes(dtype)) {
+  RunWriter(OutputFile& file, FileDType dtype, const std::string& name)
+      : file_(file), dtype_(dtype), name_(name), width_(element_bytes(dtype)) {
     buffer_.reserve(kBufferBytes);
   }
 
@@ -72,7 +74,8 @@ class RunWriter {
       int64_t offset = begin + (run.file_begin + done) * width_;
       if (!buffer_.empty() && (offset != begin_ + static_cast<int64_t>(buffer_.size()) || buffer_.size() + 8 > kBufferBytes)) flush();
       if (buffer_.empty()) begin_ = offset;
-      int64_t count = std::min<int64_t>(run.length - done, static_cast<int64_t>((kBufferBytes - buffer_.size()) / static_cast<size_t>(width_)));
+      int64_t count =
+          std::min<int64_t>(run.length - done, static_cast<int64_t>((kBufferBytes - buffer_.size()) / static_cast<size_t>(width_)));
       append(from + run.local_begin + done * run.local_stride, run.local_stride, count);
       done += count;
     }
@@ -107,8 +110,8 @@ class RunWriter {
     for (int64_t i = 0; i < count; ++i) {
       To value = static_cast<To>(from[i * stride]);
       if (std::isinf(static_cast<double>(value)) && !std::isinf(static_cast<double>(from[i * stride])))
-        throw_error(ExitCode::kNonFinite, "tensor ", name_, " holds ", from[i * stride], ", which is beyond the range of ", dtype_name(dtype_),
-                    "; export in float32 or bfloat16 (export_dtype)");
+        throw_error(ExitCode::kNonFinite, "tensor ", name_, " holds ", from[i * stride], ", which is beyond the range of ",
+                    dtype_name(dtype_), "; export in float32 or bfloat16 (export_dtype)");
       std::memcpy(out + i * static_cast<int64_t>(sizeof(To)), &value, sizeof(To));
     }
   }
@@ -185,7 +188,8 @@ void check_store(const ParameterStore& store, const ExportPlan& plan) {
   for (const auto& p : store.parameters()) {
     auto it = plan.tensors.find(p->name);
     PLAIT_CHECK(it != plan.tensors.end(), "parameter ", p->name, " is not in the list of the model's tensors");
-    PLAIT_CHECK(it->second.shape == p->global_shape, p->name, ": parameter ", shape_text(p->global_shape), ", list ", shape_text(it->second.shape));
+    PLAIT_CHECK(it->second.shape == p->global_shape, p->name, ": parameter ", shape_text(p->global_shape), ", list ",
+                shape_text(it->second.shape));
   }
 }
 

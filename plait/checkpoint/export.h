@@ -18,11 +18,11 @@ namespace plait {
 
 struct ExportOptions {
   std::string folder;
-  DType dtype = DType::kFloat32;                    // of the files; converted from the masters
-  int64_t max_shard_bytes = 5'000'000'000;          // data of one file, as Hugging Face's max_shard_size
-  std::string config_json;                          // text of the folder's config.json (updated_config_json)
-  std::vector<std::string> files_to_copy;           // tokenizer files (side_files)
-  std::map<std::string, std::string> metadata;      // beside {"format": "pt"} in each file
+  DType dtype = DType::kFloat32;                // of the files; converted from the masters
+  int64_t max_shard_bytes = 5'000'000'000;      // data of one file, as Hugging Face's max_shard_size
+  std::string config_json;                      // text of the folder's config.json (updated_config_json)
+  std::vector<std::string> files_to_copy;       // tokenizer files (side_files)
+  std::map<std::string, std::string> metadata;  // beside {"format": "pt"} in each file
 };
 
 // `all`: every tensor of the whole model; each element must be owned by exactly one (tensor, pipeline) position (Parameter::owner).

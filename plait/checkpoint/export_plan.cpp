@@ -36,7 +36,8 @@ std::string shard_name(size_t index, size_t count) {
 }
 
 // Written by hand: the order of keys in a safetensors header is that of the data.
-std::string header_text(const std::vector<const TensorSpec*>& tensors, FileDType dtype, const std::map<std::string, std::string>& metadata) {
+std::string header_text(const std::vector<const TensorSpec*>& tensors, FileDType dtype,
+                        const std::map<std::string, std::string>& metadata) {
   auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   std::string out = "{\"__metadata__\":{";
   bool first = true;
@@ -48,7 +49,8 @@ std::string header_text(const std::vector<const TensorSpec*>& tensors, FileDType
   int64_t begin = 0;
   for (const auto* tensor : tensors) {
     int64_t end = begin + product_of(tensor->shape) * element_bytes(dtype);
-    out += cat(",", quoted(tensor->name), ":{\"dtype\":\"", dtype_name(dtype), "\",\"shape\":[", join(tensor->shape, ","), "],\"data_offsets\":[", begin, ",", end, "]}");
+    out += cat(",", quoted(tensor->name), ":{\"dtype\":\"", dtype_name(dtype), "\",\"shape\":[", join(tensor->shape, ","),
+               "],\"data_offsets\":[", begin, ",", end, "]}");
     begin = end;
   }
   out += "}";
@@ -61,7 +63,8 @@ std::string header_text(const std::vector<const TensorSpec*>& tensors, FileDType
 
 }  // namespace
 
-ExportPlan plan_export(const std::vector<TensorSpec>& all, DType dtype, int64_t max_shard_bytes, const std::map<std::string, std::string>& metadata) {
+ExportPlan plan_export(const std::vector<TensorSpec>& all, DType dtype, int64_t max_shard_bytes,
+                       const std::map<std::string, std::string>& metadata) {
   ExportPlan plan;
   plan.dtype = file_dtype(dtype);
   auto meta = metadata;
@@ -82,7 +85,8 @@ ExportPlan plan_export(const std::vector<TensorSpec>& all, DType dtype, int64_t 
     total_bytes += bytes;
     plan.num_elements += product_of(spec->shape);
   }
-  nlohmann::json index{{"metadata", {{"total_parameters", plan.num_elements}, {"total_size", total_bytes}}}, {"weight_map", nlohmann::json::object()}};
+  nlohmann::json index{{"metadata", {{"total_parameters", plan.num_elements}, {"total_size", total_bytes}}},
+                       {"weight_map", nlohmann::json::object()}};
   for (size_t i = 0; i < shards.size(); ++i) {
     PlannedFile file{shard_name(i, shards.size()), header_text(shards[i], plan.dtype, meta), 0};
     int64_t at = static_cast<int64_t>(file.head.size());

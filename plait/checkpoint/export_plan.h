@@ -14,15 +14,15 @@
 namespace plait {
 
 struct PlannedFile {
-  std::string name;          // model.safetensors, or model-00001-of-00002.safetensors
-  std::string head;          // length and JSON header
-  int64_t num_bytes = 0;     // whole file
+  std::string name;       // model.safetensors, or model-00001-of-00002.safetensors
+  std::string head;       // length and JSON header
+  int64_t num_bytes = 0;  // whole file
 };
 
 struct PlannedTensor {
   std::vector<int64_t> shape;
   size_t file_index = 0;
-  int64_t begin = 0;         // byte of the file
+  int64_t begin = 0;  // byte of the file
 };
 
 struct ExportPlan {
@@ -34,6 +34,7 @@ struct ExportPlan {
 };
 
 // max_shard_bytes: a file holds at most that much data, except for a single larger tensor.
-ExportPlan plan_export(const std::vector<TensorSpec>& all, DType dtype, int64_t max_shard_bytes, const std::map<std::string, std::string>& metadata);
+ExportPlan plan_export(const std::vector<TensorSpec>& all, DType dtype, int64_t max_shard_bytes,
+                       const std::map<std::string, std::string>& metadata);
 
 }  // namespace plait

@@ -22,7 +22,8 @@ void for_each_file_run(const Parameter& parameter, const std::function<void(cons
     for (int64_t i = 0; i < column.size; ++i) {
       for (const auto& row : rows) {
         if (row.size == 0) continue;
-        f({(column.global_begin + i) * num_rows + row.global_begin, row.size, row.local_begin * local_columns + column.local_begin + i, local_columns});
+        f({(column.global_begin + i) * num_rows + row.global_begin, row.size, row.local_begin * local_columns + column.local_begin + i,
+           local_columns});
       }
     }
   }

@@ -82,8 +82,8 @@ std::string updated_config_json(const std::string& source, const ConfigUpdate& u
 
 std::vector<std::string> side_files(const std::string& model_dir) {
   std::vector<std::string> found;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
-                           "tokenizer.model", "chat_template.jinja", "generation_config.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+                           "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"}) {
     std::string path = model_dir + "/" + name;
     struct stat info {};
     if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) found.push_back(path);
@@ -91,15 +91,19 @@ std::vector<std::string> side_files(const std::string& model_dir) {
   return found;
 }
 
-std::string FolderSwap::temporary_path(const std::string& folder, const std::string& suffix) { return folder_path(folder).string() + ".tmp-" + suffix; }
+std::string FolderSwap::temporary_path(const std::string& folder, const std::string& suffix) {
+  return folder_path(folder).string() + ".tmp-" + suffix;
+}
 
-FolderSwap::FolderSwap(const std::string& folder, const std::string& suffix) : folder_(folder_path(folder).string()), temporary_(temporary_path(folder, suffix)) {
+FolderSwap::FolderSwap(const std::string& folder, const std::string& suffix)
+    : folder_(folder_path(folder).string()), temporary_(temporary_path(folder, suffix)) {
   std::error_code failed;
   fs::path parent = fs::path(folder_).parent_path();
   fs::create_directories(parent, failed);
   if (failed) throw_file_error("create the folder", parent.string(), failed.value());
   if (fs::exists(folder_) && !(fs::is_directory(folder_) && (fs::is_empty(folder_, failed) || fs::exists(folder_ + "/config.json"))))
-    throw_error(ExitCode::kUsage, "cannot write a model to ", folder_, ": it is there already and is not a model folder; nothing in it was touched");
+    throw_error(ExitCode::kUsage, "cannot write a model to ", folder_,
+                ": it is there already and is not a model folder; nothing in it was touched");
   std::string leftover = fs::path(folder_).filename().string() + ".tmp-";
   for (const auto& item : fs::directory_iterator(parent, failed)) {
     std::error_code ignored;

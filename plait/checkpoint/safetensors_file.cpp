@@ -40,7 +40,8 @@ bool is_file(const std::string& path) {
   std::error_code ignored;
   for (const auto& item : std::filesystem::directory_iterator(folder, ignored)) {
     std::string name = item.path().filename().string(), extension = item.path().extension().string();
-    if (name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || extension == ".bin" || extension == ".pt" || extension == ".pth") {
+    if (name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || extension == ".bin" || extension == ".pt" ||
+        extension == ".pth") {
       if (pickle.empty() || name == "pytorch_model.bin") pickle = name;
     } else if (extension == ".safetensors" || extension == ".gguf" || extension == ".h5" || extension == ".msgpack") {
       other = name;
@@ -48,9 +49,12 @@ bool is_file(const std::string& path) {
   }
   std::string what = cat("model folder ", folder, " holds no model.safetensors and no model.safetensors.index.json");
   if (!pickle.empty())
-    throw_error(ExitCode::kCheckpoint, what, ", only ", pickle, ". That is a pickle, which can run any program and is never read. Convert it once where you trust it: ",
-                "python3 -c \"from transformers import AutoModel; AutoModel.from_pretrained('", folder, "').save_pretrained('", folder, "')\"");
-  if (!other.empty()) throw_error(ExitCode::kCheckpoint, what, "; it has ", other, ". Weights are read from safetensors files of those names only");
+    throw_error(ExitCode::kCheckpoint, what, ", only ", pickle,
+                ". That is a pickle, which can run any program and is never read. Convert it once where you trust it: ",
+                "python3 -c \"from transformers import AutoModel; AutoModel.from_pretrained('", folder, "').save_pretrained('", folder,
+                "')\"");
+  if (!other.empty())
+    throw_error(ExitCode::kCheckpoint, what, "; it has ", other, ". Weights are read from safetensors files of those names only");
   throw_error(ExitCode::kCheckpoint, what);
 }
 
@@ -60,7 +64,8 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
   int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     bool exhausted = errno == EMFILE || errno == ENFILE;
-    throw_error(exhausted ? ExitCode::kResource : ExitCode::kCheckpoint, path_, ": cannot be opened: ", static_cast<const char*>(std::strerror(errno)));
+    throw_error(exhausted ? ExitCode::kResource : ExitCode::kCheckpoint, path_,
+                ": cannot be opened: ", static_cast<const char*>(std::strerror(errno)));
   }
   struct Closer {
     int descriptor;
@@ -71,7 +76,8 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
   if (info.st_size < 8) parse_safetensors_header({}, info.st_size, path_);  // throws
   void* mapping = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
   if (mapping == MAP_FAILED)
-    throw_error(ExitCode::kResource, path_, ": ", static_cast<int64_t>(info.st_size), " bytes cannot be mapped: ", static_cast<const char*>(std::strerror(errno)));
+    throw_error(ExitCode::kResource, path_, ": ", static_cast<int64_t>(info.st_size),
+                " bytes cannot be mapped: ", static_cast<const char*>(std::strerror(errno)));
   mapping_ = static_cast<const std::byte*>(mapping);
   mapped_bytes_ = info.st_size;
   try {
@@ -93,7 +99,8 @@ std::optional<TensorView> SafetensorsFile::find(const std::string& name) const {
 SafetensorsFolder::SafetensorsFolder(const std::string& folder) : path_(folder) {
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-    throw_error(ExitCode::kCheckpoint, "model folder ", folder, " is not there: a folder with config.json, model.safetensors and tokenizer.json is needed");
+    throw_error(ExitCode::kCheckpoint, "model folder ", folder,
+                " is not there: a folder with config.json, model.safetensors and tokenizer.json is needed");
   if (is_file(folder + "/model.safetensors")) {
     add_file(folder + "/model.safetensors");
   } else if (is_file(folder + "/model.safetensors.index.json")) {
@@ -124,19 +131,21 @@ void SafetensorsFolder::open_shards(const std::string& folder) {
   std::string index_path = folder + "/model.safetensors.index.json";
   auto index = parse_json_object(read_text_file(index_path, kMaxIndexBytes), index_path, {kMaxIndexBytes, 8});
   auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object()) throw_error(ExitCode::kCheckpoint, index_path, ": has no object \"weight_map\" of tensor: file");
+  if (map == index.end() || !map->is_object())
+    throw_error(ExitCode::kCheckpoint, index_path, ": has no object \"weight_map\" of tensor: file");
   std::map<std::string, std::vector<std::string>> tensors_of;
   for (const auto& [tensor, file] : map->items()) {
     std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos || name[0] == '.')
-      throw_error(ExitCode::kCheckpoint, index_path, ": the file of tensor ", shown_name(tensor), " must be the plain name of a file in the folder, not ",
-                  file.is_string() ? shown_name(name) : file.type_name());
+      throw_error(ExitCode::kCheckpoint, index_path, ": the file of tensor ", shown_name(tensor),
+                  " must be the plain name of a file in the folder, not ", file.is_string() ? shown_name(name) : file.type_name());
     tensors_of[name].push_back(tensor);
   }
   for (const auto& [name, tensors] : tensors_of) {
     std::string path = folder + "/" + name;
     if (!is_file(path))
-      throw_error(ExitCode::kCheckpoint, path, " is missing; ", index_path, " says that ", tensors.size(), " tensors are in it, for instance ", shown_name(tensors[0]));
+      throw_error(ExitCode::kCheckpoint, path, " is missing; ", index_path, " says that ", tensors.size(),
+                  " tensors are in it, for instance ", shown_name(tensors[0]));
     add_file(path);
     std::vector<std::string> absent, unlisted;
     for (const auto& tensor : tensors)
@@ -145,8 +154,12 @@ void SafetensorsFolder::open_shards(const std::string& folder) {
       auto listed = map->find(entry.name);
       if (listed == map->end() || *listed != name) unlisted.push_back(entry.name);
     }
-    if (!absent.empty()) throw_error(ExitCode::kCheckpoint, path, ": ", absent.size(), " tensors that ", index_path, " places here are absent: ", shown_list(absent));
-    if (!unlisted.empty()) throw_error(ExitCode::kCheckpoint, path, ": holds ", unlisted.size(), " tensors that ", index_path, " does not place here: ", shown_list(unlisted));
+    if (!absent.empty())
+      throw_error(ExitCode::kCheckpoint, path, ": ", absent.size(), " tensors that ", index_path,
+                  " places here are absent: ", shown_list(absent));
+    if (!unlisted.empty())
+      throw_error(ExitCode::kCheckpoint, path, ": holds ", unlisted.size(), " tensors that ", index_path,
+                  " does not place here: ", shown_list(unlisted));
   }
 }
 

@@ -32,7 +32,7 @@ bool is_buffer(const std::string& name) {
 }
 
 // The names a tensor may have in a folder, best first.
-std::vector<std::string> possible_names(const std::string& name, const LoadOptions& options) {
+std::vector<std::string> possible_names(const std::string& name, const WeightLoadOptions& options) {
   if (auto alias = options.aliases.find(name); alias != options.aliases.end()) return {alias->second};
   std::vector<std::string> names{name};
   for (const char* prefix : {"bert.", "transformer.", "model."})
@@ -46,9 +46,11 @@ std::vector<std::string> possible_names(const std::string& name, const LoadOptio
 
 void check_tensor(const TensorSpec& spec, const std::string& file_name, const TensorView& view) {
   if (view.shape != spec.shape)
-    throw_error(ExitCode::kCheckpoint, view.file, ": tensor ", shown_name(file_name), " has shape ", shape_text(view.shape), ", the model needs ", shape_text(spec.shape));
+    throw_error(ExitCode::kCheckpoint, view.file, ": tensor ", shown_name(file_name), " has shape ", shape_text(view.shape),
+                ", the model needs ", shape_text(spec.shape));
   if (view.dtype != FileDType::kF64 && view.dtype != FileDType::kF32 && view.dtype != FileDType::kF16 && view.dtype != FileDType::kBF16)
-    throw_error(ExitCode::kCheckpoint, view.file, ": tensor ", shown_name(file_name), " has the type ", dtype_name(view.dtype), "; weights are read from F64, F32, F16 and BF16");
+    throw_error(ExitCode::kCheckpoint, view.file, ": tensor ", shown_name(file_name), " has the type ", dtype_name(view.dtype),
+                "; weights are read from F64, F32, F16 and BF16");
 }
 
 // A folder of tied embeddings may carry the head as well. Equal bytes are harmless; others would be dropped in silence, so: refused.
@@ -61,8 +63,9 @@ bool is_tied_head(const SafetensorsFolder& folder, const ResolvedWeights& resolv
     release_pages(a);
     release_pages(b);
     if (equal) return true;
-    throw_error(ExitCode::kCheckpoint, a.file, ": the embeddings are tied (tie_word_embeddings), but ", shown_name(head), " ", shape_text(a.shape), " and ",
-                shown_name(file_name), " ", shape_text(b.shape), " differ; set tie_word_embeddings to false in config.json, or remove ", shown_name(head));
+    throw_error(ExitCode::kCheckpoint, a.file, ": the embeddings are tied (tie_word_embeddings), but ", shown_name(head), " ",
+                shape_text(a.shape), " and ", shown_name(file_name), " ", shape_text(b.shape),
+                " differ; set tie_word_embeddings to false in config.json, or remove ", shown_name(head));
   }
   return false;
 }
@@ -77,17 +80,20 @@ std::string counted(const std::vector<std::string>& names) {
 void refuse_differences(const std::string& folder, const std::vector<std::string>& missing, const std::vector<std::string>& unexpected) {
   if (missing.empty() && unexpected.empty()) return;
   std::string message = cat(folder, ": ");
-  if (!missing.empty()) message += cat(missing.size(), missing.size() == 1 ? " tensor is missing: " : " tensors are missing: ", counted(missing));
+  if (!missing.empty())
+    message += cat(missing.size(), missing.size() == 1 ? " tensor is missing: " : " tensors are missing: ", counted(missing));
   if (!missing.empty() && !unexpected.empty()) message += "; ";
   if (!unexpected.empty())
-    message += cat(unexpected.size(), unexpected.size() == 1 ? " tensor has" : " tensors have", " no place in the model that config.json describes: ", counted(unexpected));
-  if (missing.size() == 1 && missing[0] == "lm_head.weight") message += ". If the output head is the embedding table, config.json must say tie_word_embeddings: true";
+    message += cat(unexpected.size(), unexpected.size() == 1 ? " tensor has" : " tensors have",
+                   " no place in the model that config.json describes: ", counted(unexpected));
+  if (missing.size() == 1 && missing[0] == "lm_head.weight")
+    message += ". If the output head is the embedding table, config.json must say tie_word_embeddings: true";
   throw Error(ExitCode::kCheckpoint, message);
 }
 
 }  // namespace
 
-ResolvedWeights resolve_weights(const SafetensorsFolder& folder, const LoadOptions& options) {
+ResolvedWeights resolve_weights(const SafetensorsFolder& folder, const WeightLoadOptions& options) {
   ResolvedWeights resolved;
   std::vector<std::string> missing, unexpected;
   std::set<std::string> used;

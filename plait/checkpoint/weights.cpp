@@ -55,8 +55,8 @@ void fill_master(Parameter& p, const TensorView& view) {
 
 }  // namespace
 
-LoadReport load_weights(ParameterStore& store, const SafetensorsFolder& folder, const LoadOptions& options) {
-  LoadOptions own = options;
+LoadReport load_weights(ParameterStore& store, const SafetensorsFolder& folder, const WeightLoadOptions& options) {
+  WeightLoadOptions own = options;
   if (own.all.empty()) {
     for (const auto& p : store.parameters()) own.all.push_back({p->name, p->global_shape});
     // Without the list of the whole model nobody can tell what is unexpected: look at the store's names only.

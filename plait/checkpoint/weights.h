@@ -19,7 +19,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-struct LoadOptions {
+struct WeightLoadOptions {
   // Every tensor of the whole model, so that each rank checks all of them. Empty: the store's own parameters are checked, and
   // unexpected tensors are not looked for.
   std::vector<TensorSpec> all;
@@ -45,9 +45,9 @@ struct ResolvedWeights {
   std::map<std::string, std::string> file_name_of;  // model's name -> file's
   LoadReport report;
 };
-ResolvedWeights resolve_weights(const SafetensorsFolder& folder, const LoadOptions& options);
+ResolvedWeights resolve_weights(const SafetensorsFolder& folder, const WeightLoadOptions& options);
 
 // Fills the master of every parameter of the store, then refreshes the weights. F64, F32, F16 and BF16 files.
-LoadReport load_weights(ParameterStore& store, const SafetensorsFolder& folder, const LoadOptions& options);
+LoadReport load_weights(ParameterStore& store, const SafetensorsFolder& folder, const WeightLoadOptions& options);
 
 }  // namespace plait

@@ -7,86 +7,30 @@
 #include <nlohmann/json.hpp>
 
 #include "plait/base/error.h"
+#include "plait/config/shape_fields.h"
 #include "plait/config/strict_json.h"
 
 namespace plait {
 
 namespace {
 
+using detail::ShapeFields;
 using nlohmann::json;
 
 // Ranges no real model leaves; they keep every product of two sizes far from overflow.
 constexpr int64_t kMaxVocab = 1 << 28, kMaxWidth = 1 << 22, kMaxLayers = 100'000, kMaxHeads = 1 << 16, kMaxPositions = 1 << 30;
 
-// Typed access to one JSON object; every message names file, key, value and rule.
-class ShapeFields {
- public:
-  ShapeFields(const json& object, std::string origin) : object_(object), origin_(std::move(origin)) {}
-
-  [[noreturn]] void fail(const std::string& key, const std::string& rule) const {
-    auto it = object_.find(key);
-    std::string value = it == object_.end() ? std::string("not given") : it->dump(-1, ' ', false, json::error_handler_t::replace);
-    if (value.size() > 200) value = value.substr(0, 200) + "...";
-    throw_error(ExitCode::kCheckpoint, origin_, ": ", key, " is ", value, ": ", rule);
-  }
-  bool given(const std::string& key) const { return object_.contains(key) && !object_.at(key).is_null(); }
-  bool present(const std::string& key) const { return object_.contains(key); }
-  const json& at(const std::string& key) const { return object_.at(key); }
-  const std::string& origin() const { return origin_; }
-
-  int64_t integer(const std::string& key, int64_t fallback, int64_t min, int64_t max) const {
-    if (!present(key)) return fallback;
-    const json& value = at(key);
-    if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) ||
-        value.get<int64_t>() < min || value.get<int64_t>() > max)
-      fail(key, cat("must be an integer from ", min, " to ", max));
-    return value.get<int64_t>();
-  }
-  // null counts as absent.
-  std::optional<int64_t> optional_integer(const std::string& key, int64_t min, int64_t max) const {
-    if (!given(key)) return std::nullopt;
-    return integer(key, 0, min, max);
-  }
-  double number(const std::string& key, double fallback, double min, double max) const {
-    if (!present(key)) return fallback;
-    const json& value = at(key);
-    if (!value.is_number() || !(value.get<double>() >= min && value.get<double>() <= max))
-      fail(key, cat("must be a number from ", min, " to ", max));
-    return value.get<double>();
-  }
-  double number_or(const std::string& key, double fallback, double min, double max) const {
-    return given(key) ? number(key, fallback, min, max) : fallback;
-  }
-  double dropout(const std::string& key, double fallback) const {
-    double p = number(key, fallback, 0, 1);
-    if (p == 1) fail(key, "must be in [0, 1)");
-    return p;
-  }
-  bool flag(const std::string& key, bool fallback) const {
-    if (!given(key)) return fallback;
-    if (!at(key).is_boolean()) fail(key, "must be true or false");
-    return at(key).get<bool>();
-  }
-  std::string text(const std::string& key, const std::string& fallback) const {
-    if (!given(key)) return fallback;
-    if (!at(key).is_string()) fail(key, "must be a string");
-    return at(key).get<std::string>();
-  }
-  // An option that only one value of works.
-  void refuse_true(const std::string& key, const std::string& why) const {
-    if (flag(key, false)) fail(key, cat(why, "; plait cannot do this, only false works"));
-  }
-
- private:
-  const json& object_;
-  std::string origin_;
-};
-
 Activation activation_of(const ShapeFields& f, const std::string& key, const std::string& fallback) {
-  static const std::vector<std::pair<std::string, Activation>> kKnown{
-      {"gelu", Activation::kGelu}, {"gelu_python", Activation::kGelu}, {"gelu_new", Activation::kGeluTanh},
-      {"gelu_pytorch_tanh", Activation::kGeluTanh}, {"gelu_python_tanh", Activation::kGeluTanh}, {"gelu_fast", Activation::kGeluTanh},
-      {"gelu_accurate", Activation::kGeluTanh}, {"silu", Activation::kSilu}, {"swish", Activation::kSilu}, {"relu", Activation::kRelu}};
+  static const std::vector<std::pair<std::string, Activation>> kKnown{{"gelu", Activation::kGelu},
+                                                                      {"gelu_python", Activation::kGelu},
+                                                                      {"gelu_new", Activation::kGeluTanh},
+                                                                      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                                                                      {"gelu_python_tanh", Activation::kGeluTanh},
+                                                                      {"gelu_fast", Activation::kGeluTanh},
+                                                                      {"gelu_accurate", Activation::kGeluTanh},
+                                                                      {"silu", Activation::kSilu},
+                                                                      {"swish", Activation::kSilu},
+                                                                      {"relu", Activation::kRelu}};
   std::string name = f.text(key, fallback);
   std::vector<std::string> names;
   for (const auto& [known, activation] : kKnown) {
@@ -117,12 +61,14 @@ void read_labels(ModelShape& s, const ShapeFields& f) {
     for (const auto& [id, name] : labels.items()) {
       bool digits = !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;
       size_t index = digits ? std::stoul(id) : labels.size();
-      if (index >= labels.size() || seen[index]) f.fail("id2label", cat("keys must be the ids 0 to ", labels.size() - 1, ", found ", shown_name(id)));
+      if (index >= labels.size() || seen[index])
+        f.fail("id2label", cat("keys must be the ids 0 to ", labels.size() - 1, ", found ", shown_name(id)));
       if (!name.is_string()) f.fail("id2label", cat("the name of id ", id, " must be a string"));
       seen[index] = true;
       s.label_names[index] = name.get<std::string>();
     }
-    if (count && *count != static_cast<int64_t>(labels.size())) f.fail("num_labels", cat("contradicts id2label, which names ", labels.size(), " labels"));
+    if (count && *count != static_cast<int64_t>(labels.size()))
+      f.fail("num_labels", cat("contradicts id2label, which names ", labels.size(), " labels"));
     count = static_cast<int64_t>(labels.size());
   }
   s.num_labels = count.value_or(0);
@@ -151,7 +97,8 @@ void read_tokens(ModelShape& s, const ShapeFields& f, std::optional<int64_t> bos
   }
   // nn.Embedding(padding_idx): a negative index counts from the end, one beyond the table is refused there too.
   if (!s.pad_token_id) return;
-  if (*s.pad_token_id >= s.vocab_size || *s.pad_token_id < -s.vocab_size) f.fail("pad_token_id", cat("is outside the vocabulary of ", s.vocab_size));
+  if (*s.pad_token_id >= s.vocab_size || *s.pad_token_id < -s.vocab_size)
+    f.fail("pad_token_id", cat("is outside the vocabulary of ", s.vocab_size));
   if (*s.pad_token_id < 0) *s.pad_token_id += s.vocab_size;
   s.pad_row_frozen = true;
 }
@@ -166,12 +113,14 @@ void read_rope(ModelShape& s, const ShapeFields& f) {
       fields.fail("partial_rotary_factor", "rotary positions on a part of each head; plait cannot do this, only 1.0 works");
   };
   check_partial(f);
-  std::string key = f.given("rope_scaling") && !(f.at("rope_scaling").is_object() && f.at("rope_scaling").empty()) ? "rope_scaling" : "rope_parameters";
+  std::string key =
+      f.given("rope_scaling") && !(f.at("rope_scaling").is_object() && f.at("rope_scaling").empty()) ? "rope_scaling" : "rope_parameters";
   if (!f.given(key)) return;
   if (!f.at(key).is_object()) f.fail(key, "must be an object");
   ShapeFields r(f.at(key), cat(f.origin(), ": ", key));
   for (const auto& [name, value] : f.at(key).items())
-    if (value.is_object()) f.fail(key, cat("holds own options for ", shown_name(name), "; plait has one set of rotary options for all layers"));
+    if (value.is_object())
+      f.fail(key, cat("holds own options for ", shown_name(name), "; plait has one set of rotary options for all layers"));
   check_partial(r);
   rope.theta = r.number_or("rope_theta", rope.theta, 1.0, kHuge);
   std::string type = r.text("rope_type", r.text("type", "default"));
@@ -189,16 +138,15 @@ void read_rope(ModelShape& s, const ShapeFields& f) {
   }
   if (rope.scaling == RopeScaling::kYarn && !r.given("factor"))
     rope.factor = static_cast<double>(s.max_positions) / static_cast<double>(rope.original_max_positions);
-  else if (!r.given("factor"))
-    r.fail("factor", cat("is needed by the kind ", type));
-  else
-    rope.factor = r.number("factor", 1.0, 1.0, 1e6);
+  else if (!r.given("factor")) r.fail("factor", cat("is needed by the kind ", type));
+  else rope.factor = r.number("factor", 1.0, 1.0, 1e6);
   if (rope.scaling == RopeScaling::kLlama3) {
     for (const char* needed : {"low_freq_factor", "high_freq_factor"})
       if (!r.given(needed)) r.fail(needed, "is needed by the kind llama3");
     rope.low_freq_factor = r.number("low_freq_factor", 1.0, 1e-6, 1e6);
     rope.high_freq_factor = r.number("high_freq_factor", 4.0, 1e-6, 1e6);
-    if (rope.high_freq_factor <= rope.low_freq_factor) r.fail("high_freq_factor", cat("must be above low_freq_factor ", rope.low_freq_factor));
+    if (rope.high_freq_factor <= rope.low_freq_factor)
+      r.fail("high_freq_factor", cat("must be above low_freq_factor ", rope.low_freq_factor));
   }
   if (rope.scaling == RopeScaling::kYarn) {
     if (!r.flag("truncate", true)) r.fail("truncate", "plait cannot do this, only true works");
@@ -208,10 +156,8 @@ void read_rope(ModelShape& s, const ShapeFields& f) {
     rope.beta_slow = slow != 0 ? slow : 1.0;
     double mscale = r.number_or("mscale", 0, 0, 1e6), mscale_all = r.number_or("mscale_all_dim", 0, 0, 1e6);
     auto scale_of = [&](double m) { return rope.factor <= 1 ? 1.0 : 0.1 * m * std::log(rope.factor) + 1.0; };
-    if (r.given("attention_factor"))
-      rope.attention_factor = r.number("attention_factor", 1.0, 0, 1e6);
-    else if (mscale != 0 && mscale_all != 0)
-      rope.attention_factor = scale_of(mscale) / scale_of(mscale_all);
+    if (r.given("attention_factor")) rope.attention_factor = r.number("attention_factor", 1.0, 0, 1e6);
+    else if (mscale != 0 && mscale_all != 0) rope.attention_factor = scale_of(mscale) / scale_of(mscale_all);
   }
 }
 
@@ -219,10 +165,12 @@ void read_window(ModelShape& s, const ShapeFields& f) {
   auto types = [&]() -> std::optional<std::vector<bool>> {  // true = sliding
     if (!f.given("layer_types")) return std::nullopt;
     const json& list = f.at("layer_types");
-    if (!list.is_array() || static_cast<int64_t>(list.size()) != s.num_layers) f.fail("layer_types", cat("must be a list of num_hidden_layers ", s.num_layers, " names"));
+    if (!list.is_array() || static_cast<int64_t>(list.size()) != s.num_layers)
+      f.fail("layer_types", cat("must be a list of num_hidden_layers ", s.num_layers, " names"));
     std::vector<bool> sliding;
     for (const auto& item : list) {
-      if (item != "sliding_attention" && item != "full_attention") f.fail("layer_types", "each must be full_attention or sliding_attention");
+      if (item != "sliding_attention" && item != "full_attention")
+        f.fail("layer_types", "each must be full_attention or sliding_attention");
       sliding.push_back(item == "sliding_attention");
     }
     return sliding;
@@ -232,7 +180,9 @@ void read_window(ModelShape& s, const ShapeFields& f) {
     if (!f.present("sliding_window")) s.sliding_window = 4096;
     else s.sliding_window = f.optional_integer("sliding_window", 1, kMaxPositions);
     for (bool sliding : types.value_or(std::vector<bool>{}))
-      if (sliding != s.sliding_window.has_value()) f.fail("layer_types", "a mistral model's layers are all alike: all sliding_attention when sliding_window is set, else all full_attention");
+      if (sliding != s.sliding_window.has_value())
+        f.fail("layer_types",
+               "a mistral model's layers are all alike: all sliding_attention when sliding_window is set, else all full_attention");
     return;
   }
   // qwen2
@@ -243,8 +193,10 @@ void read_window(ModelShape& s, const ShapeFields& f) {
     first = 0;
     while (first < s.num_layers && !(*types)[static_cast<size_t>(first)]) ++first;
     for (int64_t i = first; i < s.num_layers; ++i)
-      if (!(*types)[static_cast<size_t>(i)]) f.fail("layer_types", "full_attention after sliding_attention; plait cannot alternate, full layers must come first");
-    if (first < s.num_layers && window == 0) f.fail("layer_types", "has sliding_attention but use_sliding_window is false or sliding_window is not set");
+      if (!(*types)[static_cast<size_t>(i)])
+        f.fail("layer_types", "full_attention after sliding_attention; plait cannot alternate, full layers must come first");
+    if (first < s.num_layers && window == 0)
+      f.fail("layer_types", "has sliding_attention but use_sliding_window is false or sliding_window is not set");
   }
   if (window > 0 && first < s.num_layers) {
     s.sliding_window = window;
@@ -275,7 +227,8 @@ void read_bert(ModelShape& s, const ShapeFields& f) {
   if (positions != "absolute") f.fail("position_embedding_type", "plait cannot do this, only absolute works");
   f.refuse_true("is_decoder", "BERT as a decoder");
   std::string problem = f.text("problem_type", "single_label_classification");
-  if (problem != "single_label_classification") f.fail("problem_type", "plait cannot do this, only single_label_classification (or null) works");
+  if (problem != "single_label_classification")
+    f.fail("problem_type", "plait cannot do this, only single_label_classification (or null) works");
 }
 
 void read_gpt2(ModelShape& s, const ShapeFields& f) {
@@ -309,7 +262,8 @@ void read_llama_like(ModelShape& s, const ShapeFields& f) {
   s.num_heads = f.integer("num_attention_heads", 32, 1, kMaxHeads);
   // Absent and null differ: the class default against "as many as heads".
   int64_t kv_default = llama ? s.num_heads : mistral ? 8 : 32;
-  s.num_kv_heads = f.present("num_key_value_heads") ? f.optional_integer("num_key_value_heads", 1, kMaxHeads).value_or(s.num_heads) : kv_default;
+  s.num_kv_heads =
+      f.present("num_key_value_heads") ? f.optional_integer("num_key_value_heads", 1, kMaxHeads).value_or(s.num_heads) : kv_default;
   s.head_size = f.optional_integer("head_dim", 1, kMaxWidth).value_or(0);
   s.max_positions = f.integer("max_position_embeddings", llama ? 2048 : mistral ? 131072 : 32768, 1, kMaxPositions);
   s.activation = activation_of(f, "hidden_act", "silu");
@@ -333,10 +287,12 @@ void check_sizes(ModelShape& s, const ShapeFields& f) {
   if (s.num_kv_heads == 0) s.num_kv_heads = s.num_heads;
   if (s.head_size == 0) {
     if (s.hidden_size % s.num_heads != 0)
-      f.fail(s.family == Family::kGpt2 ? "n_embd" : "hidden_size", cat("the hidden size ", s.hidden_size, " must be a multiple of ", heads, " ", s.num_heads));
+      f.fail(s.family == Family::kGpt2 ? "n_embd" : "hidden_size",
+             cat("the hidden size ", s.hidden_size, " must be a multiple of ", heads, " ", s.num_heads));
     s.head_size = s.hidden_size / s.num_heads;
   }
-  if (s.num_heads * s.head_size > kMaxWidth) f.fail("head_dim", cat("heads x head size = ", s.num_heads * s.head_size, ", at most ", kMaxWidth));
+  if (s.num_heads * s.head_size > kMaxWidth)
+    f.fail("head_dim", cat("heads x head size = ", s.num_heads * s.head_size, ", at most ", kMaxWidth));
   if (s.num_heads % s.num_kv_heads != 0)
     f.fail("num_key_value_heads", cat(s.num_kv_heads, " must divide num_attention_heads ", s.num_heads));
   if (s.rotary && s.head_size % 2 != 0) f.fail("head_dim", cat("rotary positions need an even head size, not ", s.head_size));
@@ -375,9 +331,11 @@ ModelShape read_model_shape(const std::string& model_dir) {
   std::string path = model_dir + "/config.json";
   struct stat info {};
   if (::stat(model_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-    throw_error(ExitCode::kCheckpoint, "model folder ", model_dir, " is not there: a folder with config.json, model.safetensors and tokenizer.json is needed");
+    throw_error(ExitCode::kCheckpoint, "model folder ", model_dir,
+                " is not there: a folder with config.json, model.safetensors and tokenizer.json is needed");
   if (::stat(path.c_str(), &info) != 0)
-    throw_error(ExitCode::kCheckpoint, "model folder ", model_dir, " holds no config.json: a Hugging Face folder has config.json, model.safetensors and tokenizer.json");
+    throw_error(ExitCode::kCheckpoint, "model folder ", model_dir,
+                " holds no config.json: a Hugging Face folder has config.json, model.safetensors and tokenizer.json");
   return parse_model_shape(read_text_file(path), path);
 }
 

@@ -22,11 +22,23 @@ struct DTypeRow {
   const char* name;
   int64_t bytes;
 };
-constexpr std::array<DTypeRow, 17> kDTypes{{{FileDType::kBool, "BOOL", 1}, {FileDType::kU8, "U8", 1}, {FileDType::kI8, "I8", 1},
-    {FileDType::kF8E5M2, "F8_E5M2", 1}, {FileDType::kF8E4M3, "F8_E4M3", 1}, {FileDType::kF8E8M0, "F8_E8M0", 1},
-    {FileDType::kI16, "I16", 2}, {FileDType::kU16, "U16", 2}, {FileDType::kF16, "F16", 2}, {FileDType::kBF16, "BF16", 2},
-    {FileDType::kI32, "I32", 4}, {FileDType::kU32, "U32", 4}, {FileDType::kF32, "F32", 4}, {FileDType::kC64, "C64", 8},
-    {FileDType::kF64, "F64", 8}, {FileDType::kI64, "I64", 8}, {FileDType::kU64, "U64", 8}}};
+constexpr std::array<DTypeRow, 17> kDTypes{{{FileDType::kBool, "BOOL", 1},
+                                            {FileDType::kU8, "U8", 1},
+                                            {FileDType::kI8, "I8", 1},
+                                            {FileDType::kF8E5M2, "F8_E5M2", 1},
+                                            {FileDType::kF8E4M3, "F8_E4M3", 1},
+                                            {FileDType::kF8E8M0, "F8_E8M0", 1},
+                                            {FileDType::kI16, "I16", 2},
+                                            {FileDType::kU16, "U16", 2},
+                                            {FileDType::kF16, "F16", 2},
+                                            {FileDType::kBF16, "BF16", 2},
+                                            {FileDType::kI32, "I32", 4},
+                                            {FileDType::kU32, "U32", 4},
+                                            {FileDType::kF32, "F32", 4},
+                                            {FileDType::kC64, "C64", 8},
+                                            {FileDType::kF64, "F64", 8},
+                                            {FileDType::kI64, "I64", 8},
+                                            {FileDType::kU64, "U64", 8}}};
 
 // Event by event instead of a document tree: a 100 MB header must not cost gigabytes. The grammar has three levels only.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
@@ -64,8 +76,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(std::string& name) override {
     if (level_ == Level::kRoot) {
       name_ = name;
-      bool fresh = name == "__metadata__" ? !std::exchange(has_metadata_, true)
-                                          : header_.index_by_name.emplace(name, header_.tensors.size()).second;
+      bool fresh =
+          name == "__metadata__" ? !std::exchange(has_metadata_, true) : header_.index_by_name.emplace(name, header_.tensors.size()).second;
       if (!fresh) fail("is there twice");
     } else if (level_ == Level::kMetadata) {
       field_ = name;
@@ -157,15 +169,17 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 void check_spans(SafetensorsHeader& header, const std::string& origin) {
   for (const auto& t : header.tensors) {
     if (t.end < t.begin || t.end > header.data_bytes)
-      throw_error(ExitCode::kCheckpoint, origin, ": tensor ", shown_name(t.name), " has data_offsets [", t.begin, ", ", t.end, "], outside the ",
-                  header.data_bytes, " bytes of data in the file", t.end > header.data_bytes ? "; the file is truncated or its header is wrong" : "");
+      throw_error(ExitCode::kCheckpoint, origin, ": tensor ", shown_name(t.name), " has data_offsets [", t.begin, ", ", t.end,
+                  "], outside the ", header.data_bytes, " bytes of data in the file",
+                  t.end > header.data_bytes ? "; the file is truncated or its header is wrong" : "");
     int64_t bytes = element_bytes(t.dtype);
     bool empty = std::find(t.shape.begin(), t.shape.end(), 0) != t.shape.end(), overflow = false;
     for (int64_t size : t.shape) overflow = !empty && (overflow || __builtin_mul_overflow(bytes, size, &bytes));
     if (empty) bytes = 0;
     if (overflow || bytes != t.end - t.begin)
-      throw_error(ExitCode::kCheckpoint, origin, ": tensor ", shown_name(t.name), " ", dtype_name(t.dtype), " ", shape_text(t.shape), " needs ",
-                  overflow ? std::string("more than 2^63") : cat(bytes), " bytes but its data_offsets [", t.begin, ", ", t.end, "] hold ", t.end - t.begin);
+      throw_error(ExitCode::kCheckpoint, origin, ": tensor ", shown_name(t.name), " ", dtype_name(t.dtype), " ", shape_text(t.shape),
+                  " needs ", overflow ? std::string("more than 2^63") : cat(bytes), " bytes but its data_offsets [", t.begin, ", ", t.end,
+                  "] hold ", t.end - t.begin);
   }
   std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end != b.end ? a.end < b.end : a.name < b.name;
@@ -174,9 +188,11 @@ void check_spans(SafetensorsHeader& header, const std::string& origin) {
   const TensorEntry* before = nullptr;
   for (const auto& t : header.tensors) {
     if (t.begin < reached)
-      throw_error(ExitCode::kCheckpoint, origin, ": tensors ", shown_name(before->name), " and ", shown_name(t.name), " overlap in the data section at byte ", t.begin);
+      throw_error(ExitCode::kCheckpoint, origin, ": tensors ", shown_name(before->name), " and ", shown_name(t.name),
+                  " overlap in the data section at byte ", t.begin);
     if (t.begin > reached)
-      throw_error(ExitCode::kCheckpoint, origin, ": hole in the data section, bytes [", reached, ", ", t.begin, ") before tensor ", shown_name(t.name), " belong to no tensor");
+      throw_error(ExitCode::kCheckpoint, origin, ": hole in the data section, bytes [", reached, ", ", t.begin, ") before tensor ",
+                  shown_name(t.name), " belong to no tensor");
     reached = t.end;
     before = &t;
   }
@@ -197,16 +213,21 @@ const TensorEntry* SafetensorsHeader::find(const std::string& name) const {
 
 SafetensorsHeader parse_safetensors_header(std::string_view head, int64_t file_bytes, const std::string& origin) {
   if (file_bytes < 8 || head.size() < 8)
-    throw_error(ExitCode::kCheckpoint, origin, ": ", file_bytes, " bytes are too few for a safetensors file (8 bytes of header length come first)");
+    throw_error(ExitCode::kCheckpoint, origin, ": ", file_bytes,
+                " bytes are too few for a safetensors file (8 bytes of header length come first)");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(head[static_cast<size_t>(i)]);
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeaderBytes))
-    throw_error(ExitCode::kCheckpoint, origin, ": header length ", length, " is above the limit of ", kMaxSafetensorsHeaderBytes, "; not a safetensors file, or a damaged one");
+    throw_error(ExitCode::kCheckpoint, origin, ": header length ", length, " is above the limit of ", kMaxSafetensorsHeaderBytes,
+                "; not a safetensors file, or a damaged one");
   if (length > static_cast<uint64_t>(file_bytes - 8) || head.size() < 8 + length)
-    throw_error(ExitCode::kCheckpoint, origin, ": header length ", length, " is beyond the end of the file (", file_bytes, " bytes): truncated");
+    throw_error(ExitCode::kCheckpoint, origin, ": header length ", length, " is beyond the end of the file (", file_bytes,
+                " bytes): truncated");
   std::string_view json = head.substr(8, length);
-  if (json.empty() || json[0] != '{') throw_error(ExitCode::kCheckpoint, origin, ": header does not start with '{'; not a safetensors file");
-  if (json.find('\0') != std::string_view::npos) throw_error(ExitCode::kCheckpoint, origin, ": header is not valid JSON: NUL byte at ", json.find('\0'));
+  if (json.empty() || json[0] != '{')
+    throw_error(ExitCode::kCheckpoint, origin, ": header does not start with '{'; not a safetensors file");
+  if (json.find('\0') != std::string_view::npos)
+    throw_error(ExitCode::kCheckpoint, origin, ": header is not valid JSON: NUL byte at ", json.find('\0'));
   SafetensorsHeader header;
   header.data_begin = static_cast<int64_t>(8 + length);
   header.data_bytes = file_bytes - header.data_begin;

@@ -52,8 +52,7 @@ class StrictBuilder : public nlohmann::detail::json_sax_dom_parser<nlohmann::jso
 
  private:
   void enter() {
-    if (++depth_ > max_depth_)
-      throw_error(ExitCode::kCheckpoint, origin_, ": JSON nested deeper than ", max_depth_, " levels");
+    if (++depth_ > max_depth_) throw_error(ExitCode::kCheckpoint, origin_, ": JSON nested deeper than ", max_depth_, " levels");
   }
 
   const std::string& origin_;
@@ -101,7 +100,8 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file || (text.str().empty() && info.st_size > 0)) throw_error(ExitCode::kCheckpoint, path, ": cannot be read: ", std::strerror(errno));
+  if (!file || (text.str().empty() && info.st_size > 0))
+    throw_error(ExitCode::kCheckpoint, path, ": cannot be read: ", std::strerror(errno));
   return std::move(text).str();
 }
 

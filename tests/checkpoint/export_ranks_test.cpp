@@ -33,7 +33,8 @@ std::optional<Parameter> place(const TensorSpec& spec, int64_t i, const MeshLayo
   int64_t stage = tied ? 0 : i % layout.pp_size;
   if (at.pp != stage && !(tied && at.pp == layout.pp_size - 1)) return std::nullopt;
   p.owner = at.pp == stage;
-  p.transposed = spec.shape.size() == 2 && (spec.name.ends_with("c_attn.weight") || spec.name.ends_with("c_proj.weight") || spec.name.ends_with("c_fc.weight"));
+  p.transposed = spec.shape.size() == 2 &&
+                 (spec.name.ends_with("c_attn.weight") || spec.name.ends_with("c_proj.weight") || spec.name.ends_with("c_fc.weight"));
   p.local_shape = stored_global_shape(p);
   bool replicated = spec.shape.size() == 1 && i % 2 == 0;
   if (replicated) {
@@ -42,7 +43,7 @@ std::optional<Parameter> place(const TensorSpec& spec, int64_t i, const MeshLayo
   }
   p.shard_axis = spec.shape.size() == 2 ? i % 2 : 0;
   auto& size = p.local_shape[static_cast<size_t>(p.shard_axis)];
-  int64_t parts = i % 3 == 0 ? 2 : 1;  // a fused matrix: each part is split over the tensor ranks
+  int64_t parts = i % 3 == 0 ? 2 : 1;               // a fused matrix: each part is split over the tensor ranks
   bool copies = layout.tp_size == 4 && i % 5 == 0;  // fewer shards than ranks: neighbours hold the same one
   Span part_shard{};
   int64_t local = 0;
@@ -67,13 +68,14 @@ void import_and_export(Mesh& mesh, const std::string& from, const ExportOptions&
   auto all = specs_of(from);
   ParameterStore store;
   build(store, all, mesh, type);
-  LoadOptions load;
+  WeightLoadOptions load;
   load.all = all;
   load_weights(store, SafetensorsFolder(from), load);
   export_model(store, all, mesh, options);
 }
 
-const std::vector<MeshLayout> kLayouts{{1, 1, 1}, {1, 1, 2}, {1, 2, 1}, {2, 1, 1}, {2, 2, 2}, {1, 1, 3}, {1, 3, 2}, {1, 1, 4}, {3, 1, 1}, {1, 1, 5}};
+const std::vector<MeshLayout> kLayouts{{1, 1, 1}, {1, 1, 2}, {1, 2, 1}, {2, 1, 1}, {2, 2, 2},
+                                       {1, 1, 3}, {1, 3, 2}, {1, 1, 4}, {3, 1, 1}, {1, 1, 5}};
 
 TEST(ExportRanks, ByteEqualToTheSourceInEveryLayout) {
   for (const char* name : {"bert", "gpt2", "llama", "llama-tied"}) {
@@ -86,7 +88,8 @@ TEST(ExportRanks, ByteEqualToTheSourceInEveryLayout) {
       options.config_json = read_bytes(source + "/config.json");
       options.files_to_copy = {source + "/golden.json"};
       run_thread_ranks(layout, [&](Mesh& mesh) { import_and_export(mesh, source, options); });
-      EXPECT_TRUE(read_bytes(dir / "output/model.safetensors") == expected) << name << " dp " << layout.dp_size << " pp " << layout.pp_size << " tp " << layout.tp_size;
+      EXPECT_TRUE(read_bytes(dir / "output/model.safetensors") == expected)
+          << name << " dp " << layout.dp_size << " pp " << layout.pp_size << " tp " << layout.tp_size;
       EXPECT_EQ(read_bytes(dir / "output/config.json"), options.config_json);
       EXPECT_EQ(read_bytes(dir / "output/golden.json"), read_bytes(source + "/golden.json"));
     }
@@ -104,9 +107,11 @@ TEST(ExportRanks, ShardsAndTypesDoNotDependOnTheLayout) {
       options.config_json = "{}";
       options.dtype = dtype;
       options.max_shard_bytes = 20000;
-      run_thread_ranks(layout, [&](Mesh& mesh) { import_and_export(mesh, source, options, layout.tp_size == 3 ? at::kDouble : at::kFloat); });
+      run_thread_ranks(layout,
+                       [&](Mesh& mesh) { import_and_export(mesh, source, options, layout.tp_size == 3 ? at::kDouble : at::kFloat); });
       std::map<std::string, std::string> files;
-      for (const auto& item : std::filesystem::directory_iterator(options.folder)) files[item.path().filename().string()] = read_bytes(item.path().string());
+      for (const auto& item : std::filesystem::directory_iterator(options.folder))
+        files[item.path().filename().string()] = read_bytes(item.path().string());
       EXPECT_GT(files.size(), 4u);
       EXPECT_TRUE(files.count("model.safetensors.index.json"));
       if (first.empty()) first = files;
@@ -126,7 +131,8 @@ TEST(ExportRanks, ShardsAndTypesDoNotDependOnTheLayout) {
 }
 
 // Runs an export that must fail on every rank, over a good folder that must survive.
-void expect_failure(const MeshLayout& layout, ExitCode code, const std::vector<std::string>& words, const std::function<void(Mesh&, const ExportOptions&)>& body) {
+void expect_failure(const MeshLayout& layout, ExitCode code, const std::vector<std::string>& words,
+                    const std::function<void(Mesh&, const ExportOptions&)>& body) {
   std::string source = PLAIT_TEST_DATA "/golden/models/llama";
   TestFolder dir;
   ExportOptions options;
@@ -147,17 +153,18 @@ void expect_failure(const MeshLayout& layout, ExitCode code, const std::vector<s
 
 TEST(ExportRanks, OverflowOnOneRankStopsAll) {
   for (int64_t bad = 0; bad < 4; ++bad) {
-    expect_failure({1, 2, 2}, ExitCode::kNonFinite, {"beyond the range of F16", "float32 or bfloat16"}, [&](Mesh& mesh, ExportOptions options) {
-      auto all = specs_of(PLAIT_TEST_DATA "/golden/models/llama");
-      ParameterStore store;
-      build(store, all, mesh);
-      if (mesh.rank() == bad) {
-        for (const auto& p : store.parameters())
-          if (p->owner && p->numel > 0) p->master.fill_(70000);
-      }
-      options.dtype = DType::kFloat16;
-      export_model(store, all, mesh, options);
-    });
+    expect_failure({1, 2, 2}, ExitCode::kNonFinite, {"beyond the range of F16", "float32 or bfloat16"},
+                   [&](Mesh& mesh, ExportOptions options) {
+                     auto all = specs_of(PLAIT_TEST_DATA "/golden/models/llama");
+                     ParameterStore store;
+                     build(store, all, mesh);
+                     if (mesh.rank() == bad) {
+                       for (const auto& p : store.parameters())
+                         if (p->owner && p->numel > 0) p->master.fill_(70000);
+                     }
+                     options.dtype = DType::kFloat16;
+                     export_model(store, all, mesh, options);
+                   });
   }
 }
 

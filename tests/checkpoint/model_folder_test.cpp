@@ -12,8 +12,9 @@ namespace {
 using namespace test;
 
 TEST(ModelFolder, ConfigKeepsWhatItDoesNotChange) {
-  auto text = updated_config_json(R"({"model_type": "bert", "layer_norm_eps": 1e-12, "torch_dtype": "float16", "num_labels": 2, "auto": {"x": [1, null, true]}, "n": 10000.0})",
-                                  {"BertForSequenceClassification", DType::kBFloat16, {"noun.act", "b\"c"}});
+  auto text = updated_config_json(
+      R"({"model_type": "bert", "layer_norm_eps": 1e-12, "torch_dtype": "float16", "num_labels": 2, "auto": {"x": [1, null, true]}, "n": 10000.0})",
+      {"BertForSequenceClassification", DType::kBFloat16, {"noun.act", "b\"c"}});
   auto config = nlohmann::json::parse(text);
   EXPECT_EQ(config["architectures"], nlohmann::json::parse(R"(["BertForSequenceClassification"])"));
   EXPECT_EQ(config["dtype"], "bfloat16");

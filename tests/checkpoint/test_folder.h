@@ -72,8 +72,8 @@ inline FileTensor ramp(std::vector<int64_t> shape, float start = 0) {
 inline std::string safetensors_bytes(const std::map<std::string, FileTensor>& tensors, const std::string& padding = "") {
   std::string json = "{", data;
   for (const auto& [name, tensor] : tensors) {
-    json += cat(json.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", tensor.dtype, "\",\"shape\":[", join(tensor.shape, ","), "],\"data_offsets\":[", data.size(),
-                ",", data.size() + tensor.bytes.size(), "]}");
+    json += cat(json.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", tensor.dtype, "\",\"shape\":[", join(tensor.shape, ","),
+                "],\"data_offsets\":[", data.size(), ",", data.size() + tensor.bytes.size(), "]}");
     data += tensor.bytes;
   }
   json += "}" + padding;
@@ -90,7 +90,8 @@ void expect_error(ExitCode code, const std::vector<std::string>& words, F&& f) {
     f();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
-    for (const auto& word : words) EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what() << "\n lacks " << word;
+    for (const auto& word : words)
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what() << "\n lacks " << word;
     return;
   }
   ADD_FAILURE() << "no error; expected one with: " << join(words);

@@ -10,7 +10,8 @@ namespace {
 
 using namespace test;
 
-Parameter parameter(const std::string& name, std::vector<int64_t> shape, bool transposed = false, int64_t axis = -1, std::vector<ShardPiece> pieces = {}) {
+Parameter parameter(const std::string& name, std::vector<int64_t> shape, bool transposed = false, int64_t axis = -1,
+                    std::vector<ShardPiece> pieces = {}) {
   Parameter p;
   p.name = name;
   p.global_shape = std::move(shape);
@@ -32,7 +33,7 @@ struct Loaded {
 };
 
 // A store of the parameters, loaded from a folder that holds `tensors`.
-void load(Loaded& out, const std::map<std::string, FileTensor>& tensors, std::vector<Parameter> parameters, LoadOptions options = {},
+void load(Loaded& out, const std::map<std::string, FileTensor>& tensors, std::vector<Parameter> parameters, WeightLoadOptions options = {},
           at::ScalarType type = at::kFloat, const std::string& padding = "") {
   TestFolder dir;
   write_bytes(dir / "model.safetensors", safetensors_bytes(tensors, padding));
@@ -62,8 +63,16 @@ TEST(Weights, PiecesOfEveryKind) {
     int64_t axis;
     std::vector<ShardPiece> pieces;
   };
-  std::vector<Row> rows{{false, -1, {}}, {false, 0, {{0, 2, 3}}}, {false, 1, {{0, 1, 2}}}, {false, 0, {{0, 0, 1}, {1, 3, 2}}}, {false, 1, {{0, 3, 1}, {1, 0, 1}}},
-                        {true, -1, {}},  {true, 0, {{0, 2, 2}}},  {true, 1, {{0, 4, 2}}},  {true, 0, {{0, 3, 1}, {1, 0, 2}}},  {true, 1, {{0, 0, 1}, {1, 2, 1}, {2, 5, 1}}},
+  std::vector<Row> rows{{false, -1, {}},
+                        {false, 0, {{0, 2, 3}}},
+                        {false, 1, {{0, 1, 2}}},
+                        {false, 0, {{0, 0, 1}, {1, 3, 2}}},
+                        {false, 1, {{0, 3, 1}, {1, 0, 1}}},
+                        {true, -1, {}},
+                        {true, 0, {{0, 2, 2}}},
+                        {true, 1, {{0, 4, 2}}},
+                        {true, 0, {{0, 3, 1}, {1, 0, 2}}},
+                        {true, 1, {{0, 0, 1}, {1, 2, 1}, {2, 5, 1}}},
                         {false, 0, {{0, 6, 0}}}};
   for (size_t i = 0; i < rows.size(); ++i) {
     Loaded loaded;
@@ -84,8 +93,10 @@ TEST(Weights, TypesAndUnalignedData) {
   std::vector<float> floats(values.begin(), values.end());
   std::vector<c10::Half> halves(floats.begin(), floats.end());
   std::vector<c10::BFloat16> brains(floats.begin(), floats.end());
-  auto wide = std::map<std::string, FileTensor>{{"f16", file_tensor("F16", {4}, halves)}, {"bf16", file_tensor("BF16", {4}, brains)},
-                                                {"f32", file_tensor("F32", {4}, floats)}, {"f64", file_tensor("F64", {4}, values)}};
+  auto wide = std::map<std::string, FileTensor>{{"f16", file_tensor("F16", {4}, halves)},
+                                                {"bf16", file_tensor("BF16", {4}, brains)},
+                                                {"f32", file_tensor("F32", {4}, floats)},
+                                                {"f64", file_tensor("F64", {4}, values)}};
   for (auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const char* padding : {"", " ", "   "}) {
       Loaded loaded;
@@ -108,9 +119,13 @@ TEST(Weights, TypesAndUnalignedData) {
 TEST(Weights, NamesOfDifferentFolders) {
   Loaded bert;
   load(bert,
-       {{"embeddings.LayerNorm.gamma", ramp({2}, 1)}, {"embeddings.LayerNorm.beta", ramp({2}, 3)}, {"embeddings.position_ids", file_tensor("I64", {1}, std::vector<int64_t>{0})},
-        {"classifier.weight", ramp({2}, 5)}, {"cls.predictions.bias", ramp({9})}},
-       {parameter("bert.embeddings.LayerNorm.weight", {2}), parameter("bert.embeddings.LayerNorm.bias", {2}), parameter("classifier.weight", {2})});
+       {{"embeddings.LayerNorm.gamma", ramp({2}, 1)},
+        {"embeddings.LayerNorm.beta", ramp({2}, 3)},
+        {"embeddings.position_ids", file_tensor("I64", {1}, std::vector<int64_t>{0})},
+        {"classifier.weight", ramp({2}, 5)},
+        {"cls.predictions.bias", ramp({9})}},
+       {parameter("bert.embeddings.LayerNorm.weight", {2}), parameter("bert.embeddings.LayerNorm.bias", {2}),
+        parameter("classifier.weight", {2})});
   EXPECT_EQ(master(bert, 0)[0].item<float>(), 1);
   EXPECT_EQ(master(bert, 1)[0].item<float>(), 3);
   EXPECT_EQ(master(bert, 2)[0].item<float>(), 5);
@@ -118,17 +133,23 @@ TEST(Weights, NamesOfDifferentFolders) {
   EXPECT_NE(bert.report.notice("minilm").find("cls.predictions.bias"), std::string::npos);
   Loaded gpt2;
   load(gpt2,
-       {{"h.0.attn.bias", ramp({1, 1})}, {"h.0.attn.masked_bias", ramp({})}, {"h.0.attn.c_attn.bias", ramp({2}, 7)}, {"wte.weight", ramp({3, 2})}, {"lm_head.weight", ramp({3, 2})}},
+       {{"h.0.attn.bias", ramp({1, 1})},
+        {"h.0.attn.masked_bias", ramp({})},
+        {"h.0.attn.c_attn.bias", ramp({2}, 7)},
+        {"wte.weight", ramp({3, 2})},
+        {"lm_head.weight", ramp({3, 2})}},
        {parameter("transformer.h.0.attn.c_attn.bias", {2}), parameter("transformer.wte.weight", {3, 2})});
   EXPECT_EQ(master(gpt2, 0)[0].item<float>(), 7);
   EXPECT_EQ(gpt2.report.notice("gpt2"), "");
   Loaded llama;
-  load(llama, {{"model.layers.0.self_attn.rotary_emb.inv_freq", ramp({2})}, {"norm.weight", ramp({2}, 8)}}, {parameter("model.norm.weight", {2})});
+  load(llama, {{"model.layers.0.self_attn.rotary_emb.inv_freq", ramp({2})}, {"norm.weight", ramp({2}, 8)}},
+       {parameter("model.norm.weight", {2})});
   EXPECT_EQ(master(llama, 0)[0].item<float>(), 8);
 }
 
 TEST(Weights, MissingUnexpectedAndMisshapen) {
-  auto refused = [](const std::map<std::string, FileTensor>& tensors, std::vector<Parameter> parameters, const std::vector<std::string>& words, LoadOptions options = {}) {
+  auto refused = [](const std::map<std::string, FileTensor>& tensors, std::vector<Parameter> parameters,
+                    const std::vector<std::string>& words, WeightLoadOptions options = {}) {
     expect_error(ExitCode::kCheckpoint, words, [&] {
       Loaded loaded;
       load(loaded, tensors, std::move(parameters), options);
@@ -139,7 +160,8 @@ TEST(Weights, MissingUnexpectedAndMisshapen) {
   refused({{"a", ramp({2, 3})}}, {parameter("a", {3, 2})}, {"\"a\"", "[2, 3]", "[3, 2]"});
   refused({{"a", ramp({2})}}, {parameter("a", {2}), parameter("lm_head.weight", {2})}, {"lm_head.weight", "tie_word_embeddings"});
   refused({{"bert.a", ramp({2})}, {"a", ramp({2})}}, {parameter("bert.a", {2})}, {"\"a\"", "no place"});
-  refused({{"wte.weight", ramp({2, 2})}, {"lm_head.weight", ramp({2, 2}, 1)}}, {parameter("transformer.wte.weight", {2, 2})}, {"tied", "lm_head.weight", "differ"});
+  refused({{"wte.weight", ramp({2, 2})}, {"lm_head.weight", ramp({2, 2}, 1)}}, {parameter("transformer.wte.weight", {2, 2})},
+          {"tied", "lm_head.weight", "differ"});
   refused({{"a", ramp({2})}, {"lm_head.weight", ramp({2})}}, {parameter("a", {2})}, {"lm_head.weight", "no place"});
   std::map<std::string, FileTensor> many;
   for (int i = 0; i < 25; ++i) many[cat("extra.", i)] = ramp({1});
@@ -148,8 +170,9 @@ TEST(Weights, MissingUnexpectedAndMisshapen) {
 }
 
 TEST(Weights, SeededHeadAndHeadFile) {
-  std::vector<Parameter> parameters{parameter("bert.a", {2}), parameter("bert.pooler.dense.bias", {2}), parameter("classifier.weight", {2})};
-  LoadOptions options;
+  std::vector<Parameter> parameters{parameter("bert.a", {2}), parameter("bert.pooler.dense.bias", {2}),
+                                    parameter("classifier.weight", {2})};
+  WeightLoadOptions options;
   options.may_be_missing = {"classifier", "bert.pooler"};
   Loaded loaded;
   load(loaded, {{"a", ramp({2}, 1)}}, parameters, options);
@@ -159,7 +182,7 @@ TEST(Weights, SeededHeadAndHeadFile) {
 
   TestFolder dir;
   write_bytes(dir / "head.safetensors", safetensors_bytes({{"head.w", ramp({2}, 4)}, {"more", ramp({1})}}));
-  LoadOptions head;
+  WeightLoadOptions head;
   head.only = {"classifier"};
   head.aliases = {{"classifier.weight", "head.w"}};
   auto file = SafetensorsFolder::of_file(dir / "head.safetensors");
@@ -167,12 +190,13 @@ TEST(Weights, SeededHeadAndHeadFile) {
   EXPECT_EQ(master(loaded, 2)[1].item<float>(), 5);
   EXPECT_EQ(master(loaded, 0)[0].item<float>(), 1);
   head.aliases.clear();
-  expect_error(ExitCode::kCheckpoint, {"head.safetensors", "classifier.weight", "missing"}, [&] { load_weights(loaded.store, file, head); });
+  expect_error(ExitCode::kCheckpoint, {"head.safetensors", "classifier.weight", "missing"},
+               [&] { load_weights(loaded.store, file, head); });
 }
 
 // Every rank checks the whole model, also what it does not own.
 TEST(Weights, OtherRanksTensorsAreChecked) {
-  LoadOptions options;
+  WeightLoadOptions options;
   options.all = {{"other", {3}}};
   expect_error(ExitCode::kCheckpoint, {"\"other\"", "[2]", "[3]"}, [&] {
     Loaded loaded;

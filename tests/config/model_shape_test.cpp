@@ -56,7 +56,8 @@ TEST(ModelShape, BertDefaults) {
 }
 
 TEST(ModelShape, BertOptions) {
-  auto s = shape(R"({"model_type": "bert", "pad_token_id": null, "hidden_dropout_prob": 0, "classifier_dropout": 0.3, "hidden_act": "gelu_new",
+  auto s =
+      shape(R"({"model_type": "bert", "pad_token_id": null, "hidden_dropout_prob": 0, "classifier_dropout": 0.3, "hidden_act": "gelu_new",
                      "id2label": {"1": "b", "0": "a", "2": "c"}, "num_labels": 3})");
   EXPECT_FALSE(s.pad_row_frozen);
   EXPECT_FALSE(s.pad_token_id.has_value());
@@ -78,7 +79,8 @@ TEST(ModelShape, Gpt2DefaultsAndAliases) {
   EXPECT_FALSE(s.pad_row_frozen);
   EXPECT_EQ(s.eos_token_id, 50256);
   EXPECT_FALSE(s.attention_scale.has_value());
-  s = shape(R"({"model_type": "gpt2", "hidden_size": 96, "n_head": 4, "n_inner": null, "pad_token_id": 0, "scale_attn_weights": false, "tie_word_embeddings": false})");
+  s = shape(
+      R"({"model_type": "gpt2", "hidden_size": 96, "n_head": 4, "n_inner": null, "pad_token_id": 0, "scale_attn_weights": false, "tie_word_embeddings": false})");
   EXPECT_EQ(s.hidden_size, 96);
   EXPECT_EQ(s.ffn_size, 384);
   EXPECT_FALSE(s.pad_row_frozen);
@@ -116,7 +118,8 @@ TEST(ModelShape, LlamaLikeDefaults) {
 }
 
 TEST(ModelShape, LlamaOptions) {
-  auto s = shape(R"({"model_type": "llama", "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "attention_bias": true,
+  auto s = shape(
+      R"({"model_type": "llama", "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "attention_bias": true,
                      "mlp_bias": true, "tie_word_embeddings": true, "pad_token_id": -1, "eos_token_id": [7, 8], "vocab_size": 61})");
   EXPECT_EQ(s.head_size, 20);
   EXPECT_EQ(s.num_kv_heads, 2);
@@ -126,7 +129,9 @@ TEST(ModelShape, LlamaOptions) {
 }
 
 TEST(ModelShape, RopeInBothSpellings) {
-  auto rope = [](const std::string& options) { return shape(R"({"model_type": "llama", "max_position_embeddings": 8192, )" + options + "}").rope; };
+  auto rope = [](const std::string& options) {
+    return shape(R"({"model_type": "llama", "max_position_embeddings": 8192, )" + options + "}").rope;
+  };
   auto r = rope(R"("rope_theta": 100000.0, "rope_scaling": null)");
   EXPECT_EQ(r.theta, 100000);
   EXPECT_EQ(r.scaling, RopeScaling::kNone);
@@ -139,11 +144,13 @@ TEST(ModelShape, RopeInBothSpellings) {
   r = rope(R"("rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0})");
   EXPECT_EQ(r.scaling, RopeScaling::kDynamic);
   EXPECT_EQ(r.original_max_positions, 8192);
-  r = rope(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 4096})");
+  r = rope(
+      R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 4096})");
   EXPECT_EQ(r.scaling, RopeScaling::kLlama3);
   EXPECT_EQ(r.original_max_positions, 4096);
   EXPECT_EQ(r.factor, 8);
-  r = rope(R"("rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048, "beta_fast": 16, "beta_slow": 0})");
+  r = rope(
+      R"("rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048, "beta_fast": 16, "beta_slow": 0})");
   EXPECT_EQ(r.scaling, RopeScaling::kYarn);
   EXPECT_EQ(r.beta_fast, 16);
   EXPECT_EQ(r.beta_slow, 1);
@@ -161,7 +168,8 @@ TEST(ModelShape, RopeRefusals) {
   expect_refused(with(R"("rope_scaling": {"type": "linear", "factor": 0.5})"), {"factor", "0.5"});
   expect_refused(with(R"("rope_scaling": {"type": "linear", "factor": "2"})"), {"factor"});
   expect_refused(with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8})"), {"low_freq_factor"});
-  expect_refused(with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"), {"high_freq_factor"});
+  expect_refused(with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"),
+                 {"high_freq_factor"});
   expect_refused(with(R"("rope_scaling": {"rope_type": "yarn", "factor": 8, "truncate": false})"), {"truncate"});
   expect_refused(with(R"("partial_rotary_factor": 0.5)"), {"partial_rotary_factor"});
   expect_refused(with(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})"), {"partial_rotary_factor"});
@@ -174,18 +182,22 @@ TEST(ModelShape, SlidingWindows) {
   EXPECT_FALSE(shape(R"({"model_type": "mistral", "sliding_window": null})").sliding_window.has_value());
   EXPECT_EQ(shape(R"({"model_type": "mistral", "sliding_window": 5})").sliding_window, 5);
   EXPECT_EQ(shape(R"({"model_type": "mistral", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]})").sliding_window, 4096);
-  expect_refused(R"({"model_type": "mistral", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]})", {"layer_types"});
+  expect_refused(R"({"model_type": "mistral", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]})",
+                 {"layer_types"});
   auto qwen = [](const std::string& options) { return shape(R"({"model_type": "qwen2", "num_hidden_layers": 4, )" + options + "}"); };
   EXPECT_FALSE(qwen(R"("sliding_window": 8, "max_window_layers": 0)").sliding_window.has_value());
   auto s = qwen(R"("use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2)");
   EXPECT_EQ(s.sliding_window, 8);
   EXPECT_EQ(s.sliding_window_first_layer, 2);
   EXPECT_FALSE(qwen(R"("use_sliding_window": true, "sliding_window": 8)").sliding_window.has_value());  // 28 full layers first
-  s = qwen(R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"])");
+  s = qwen(
+      R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"])");
   EXPECT_EQ(s.sliding_window_first_layer, 1);
-  EXPECT_FALSE(qwen(R"("layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"])").sliding_window.has_value());
+  EXPECT_FALSE(
+      qwen(R"("layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"])").sliding_window.has_value());
   std::string head = R"({"model_type": "qwen2", "num_hidden_layers": 2, )";
-  expect_refused(head + R"("use_sliding_window": true, "layer_types": ["sliding_attention", "full_attention"]})", {"layer_types", "alternate"});
+  expect_refused(head + R"("use_sliding_window": true, "layer_types": ["sliding_attention", "full_attention"]})",
+                 {"layer_types", "alternate"});
   expect_refused(head + R"("layer_types": ["full_attention", "sliding_attention"]})", {"layer_types", "use_sliding_window"});
   expect_refused(head + R"("layer_types": ["full_attention"]})", {"layer_types", "2"});
   expect_refused(head + R"("layer_types": ["full_attention", "chunked_attention"]})", {"layer_types"});

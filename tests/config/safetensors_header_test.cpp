@@ -18,7 +18,9 @@ std::string file_of(const std::string& json, int64_t data_bytes, int64_t length 
   return out + json + std::string(static_cast<size_t>(data_bytes), 'x');
 }
 
-SafetensorsHeader parse(const std::string& bytes) { return parse_safetensors_header(bytes, static_cast<int64_t>(bytes.size()), "m.safetensors"); }
+SafetensorsHeader parse(const std::string& bytes) {
+  return parse_safetensors_header(bytes, static_cast<int64_t>(bytes.size()), "m.safetensors");
+}
 
 std::string refusal(const std::string& bytes) {
   try {
@@ -36,8 +38,9 @@ std::string entry(const std::string& name, const std::string& dtype, const std::
 }
 
 TEST(SafetensorsHeader, ReadsNamesShapesAndMetadata) {
-  auto h = parse(file_of("{\"__metadata__\":{\"format\":\"pt\"}," + entry("b", "F32", "[2,3]", "[4,28]") + "," + entry("a", "BF16", "[2]", "[0,4]") + "," +
-                             entry("scalar", "I64", "[]", "[28,36]") + "," + entry("none", "F16", "[0,7]", "[36,36]") + "}  ",
+  auto h = parse(file_of("{\"__metadata__\":{\"format\":\"pt\"}," + entry("b", "F32", "[2,3]", "[4,28]") + "," +
+                             entry("a", "BF16", "[2]", "[0,4]") + "," + entry("scalar", "I64", "[]", "[28,36]") + "," +
+                             entry("none", "F16", "[0,7]", "[36,36]") + "}  ",
                          36));
   ASSERT_EQ(h.tensors.size(), 4u);
   EXPECT_EQ(h.tensors[0].name, "a");
@@ -108,7 +111,9 @@ TEST(SafetensorsHeader, Refusals) {
 
 // Any cut and any single changed byte of the head: parsed or refused with code 4, never anything else; a cut is always refused.
 TEST(SafetensorsHeader, EveryByteFlippedAndEveryCut) {
-  std::string good = file_of("{\"__metadata__\":{\"format\":\"pt\"}," + entry("w", "F32", "[2,3]", "[0,24]") + "," + entry("b", "F16", "[3]", "[24,30]") + "}", 30);
+  std::string good = file_of(
+      "{\"__metadata__\":{\"format\":\"pt\"}," + entry("w", "F32", "[2,3]", "[0,24]") + "," + entry("b", "F16", "[3]", "[24,30]") + "}",
+      30);
   for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(refusal(good.substr(0, size)).empty()) << size;
   size_t refused = 0;
   for (size_t i = 0; i < good.size() - 30; ++i) {
