@@ -131,9 +131,7 @@ struct GatherColumnsFunction : torch::autograd::Function<GatherColumnsFunction> 
 
 }  // namespace
 
-at::Tensor copy_to_tensor_ranks(const at::Tensor& x, ProcessGroup& group) {
-  return group.size() == 1 ? x : CopyFunction::apply(x, &group);
-}
+at::Tensor copy_to_tensor_ranks(const at::Tensor& x, ProcessGroup& group) { return group.size() == 1 ? x : CopyFunction::apply(x, &group); }
 
 at::Tensor reduce_from_tensor_ranks(const at::Tensor& x, ProcessGroup& group) {
   return group.size() == 1 ? x : ReduceFunction::apply(x, &group);
@@ -147,14 +145,12 @@ at::Tensor reduce_scatter_rows(const at::Tensor& x, ProcessGroup& group) {
   return group.size() == 1 ? x : ReduceScatterRowsFunction::apply(x, &group);
 }
 
-at::Tensor scatter_rows(const at::Tensor& x, ProcessGroup& group) {
-  return group.size() == 1 ? x : ScatterRowsFunction::apply(x, &group);
-}
+at::Tensor scatter_rows(const at::Tensor& x, ProcessGroup& group) { return group.size() == 1 ? x : ScatterRowsFunction::apply(x, &group); }
 
 at::Tensor gather_columns(const at::Tensor& x, int64_t total, ProcessGroup& group) {
   int64_t own = split_evenly(total, group.size(), group.rank()).size;
-  PLAIT_CHECK(x.dim() >= 1 && x.size(-1) == own, "columns of group rank ", group.rank(), " of ", group.size(), ": should be ", own,
-              " of ", total);
+  PLAIT_CHECK(x.dim() >= 1 && x.size(-1) == own, "columns of group rank ", group.rank(), " of ", group.size(), ": should be ", own, " of ",
+              total);
   return group.size() == 1 ? x : GatherColumnsFunction::apply(x, total, &group);
 }
 

@@ -117,18 +117,24 @@ class BackendGroup : public ProcessGroup {
 
   WorkPtr send(at::Tensor tensor, int64_t destination, int tag) override {
     PLAIT_CHECK(destination >= 0 && destination < size() && destination != rank(), "send to group rank ", destination, " of ", size());
-    return run("send", tensor, [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      return backend_->send(tensors, static_cast<int>(destination), tag);
-    }, destination);
+    return run(
+        "send", tensor,
+        [&] {
+          std::vector<at::Tensor> tensors{tensor};
+          return backend_->send(tensors, static_cast<int>(destination), tag);
+        },
+        destination);
   }
 
   WorkPtr recv(at::Tensor tensor, int64_t source, int tag) override {
     PLAIT_CHECK(source >= 0 && source < size() && source != rank(), "receive from group rank ", source, " of ", size());
-    return run("recv", tensor, [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      return backend_->recv(tensors, static_cast<int>(source), tag);
-    }, source);
+    return run(
+        "recv", tensor,
+        [&] {
+          std::vector<at::Tensor> tensors{tensor};
+          return backend_->recv(tensors, static_cast<int>(source), tag);
+        },
+        source);
   }
 
   void barrier() override {
@@ -159,8 +165,7 @@ class BackendGroup : public ProcessGroup {
 ProcessGroupPtr make_backend_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, std::vector<int64_t> members, int64_t rank,
                                    std::string where, at::Device device) {
   PLAIT_CHECK((backend.get() == nullptr) == (members.size() == 1), "group ", name, " of ", members.size());
-  return std::make_shared<BackendGroup>(std::move(backend),
-                                        GroupInfo{std::move(name), std::move(members), rank, std::move(where), device});
+  return std::make_shared<BackendGroup>(std::move(backend), GroupInfo{std::move(name), std::move(members), rank, std::move(where), device});
 }
 
 }  // namespace plait::detail

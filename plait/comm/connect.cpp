@@ -77,8 +77,8 @@ ProcessGroupPtr make_axis_group(BackendMaker& maker, const MeshLayout& layout, i
 }  // namespace
 
 std::unique_ptr<Mesh> connect_mesh(const MeshLayout& layout, const RendezvousOptions& options) {
-  PLAIT_CHECK(layout.world_size() == options.world_size && options.rank >= 0 && options.rank < options.world_size, "rank ",
-              options.rank, " of ", options.world_size, " in a layout of ", layout.world_size());
+  PLAIT_CHECK(layout.world_size() == options.world_size && options.rank >= 0 && options.rank < options.world_size, "rank ", options.rank,
+              " of ", options.world_size, " in a layout of ", layout.world_size());
   BackendMaker maker(options);
   maker.connect();
   auto make = [&](Axis axis, const char* name) { return make_axis_group(maker, layout, options.rank, axis, name); };

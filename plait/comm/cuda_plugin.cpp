@@ -34,8 +34,7 @@ const CudaPlugin& load_cuda_plugin() {
   const CudaPlugin* plugin = entry ? entry() : nullptr;
   if (!plugin || plugin->version != kCudaPluginVersion)
     throw_error(ExitCode::kResource, "device cuda: ", path, " belongs to another version of plait; build it again");
-  if (plugin->device_count() < 1)
-    throw_error(ExitCode::kResource, "device cuda: no CUDA device was found on this machine; use device cpu");
+  if (plugin->device_count() < 1) throw_error(ExitCode::kResource, "device cuda: no CUDA device was found on this machine; use device cpu");
   return *plugin;
 }
 

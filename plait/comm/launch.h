@@ -16,12 +16,12 @@ struct RendezvousOptions {
   int64_t local_rank = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
-  bool listen = false;              // this process serves the store (rank 0 without a launcher's own store)
-  int listen_fd = -1;               // inherited listening socket for it; -1 = bind master_addr:master_port
+  bool listen = false;  // this process serves the store (rank 0 without a launcher's own store)
+  int listen_fd = -1;   // inherited listening socket for it; -1 = bind master_addr:master_port
   std::chrono::milliseconds timeout{600000};
-  std::string backend = "gloo";     // gloo | nccl
-  int64_t local_world_size = 0;     // ranks on this machine; 0 = all of them
-  std::string key_prefix;           // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
+  std::string backend = "gloo";  // gloo | nccl
+  int64_t local_world_size = 0;  // ranks on this machine; 0 = all of them
+  std::string key_prefix;        // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
 };
 
 // Connects, makes the groups of `layout` (world, data, pipeline, tensor) and runs the self-test. Collective over all ranks.

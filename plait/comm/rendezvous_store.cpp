@@ -3,12 +3,12 @@
 #include <arpa/inet.h>
 #include <c10/util/Logging.h>
 #include <ifaddrs.h>
-#include <netdb.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -171,8 +171,7 @@ std::string own_address(const RendezvousOptions& options) {
   bool several_machines = options.local_world_size > 0 && options.local_world_size < options.world_size;
   if (several_machines && is_loopback(own)) {  // the machine of rank 0, whose own name may resolve to loopback
     std::string outside = first_outside_address();
-    if (outside.empty())
-      throw_error(ExitCode::kRendezvous, "ranks run on several machines, but this one has only a loopback address");
+    if (outside.empty()) throw_error(ExitCode::kRendezvous, "ranks run on several machines, but this one has only a loopback address");
     return outside;
   }
   return own;

@@ -72,10 +72,9 @@ c10::intrusive_ptr<c10d::Work> ThreadBackend::_reduce_scatter_base(at::Tensor& o
                                                                    const c10d::ReduceScatterOptions& options) {
   check_tensor(input);
   check_tensor(output);
-  PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ",
-              input.numel(), " elements over ", size_, " ranks into ", output.numel());
-  return start({CollectiveKind::kReduceScatter, reduction_of(options.reduceOp), 0, input, output},
-               c10d::OpType::_REDUCE_SCATTER_BASE);
+  PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ", input.numel(),
+              " elements over ", size_, " ranks into ", output.numel());
+  return start({CollectiveKind::kReduceScatter, reduction_of(options.reduceOp), 0, input, output}, c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
 c10::intrusive_ptr<c10d::Work> ThreadBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {

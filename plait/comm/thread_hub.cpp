@@ -76,8 +76,7 @@ void run_chunk(const HubCollective& c, int64_t begin, int64_t end) {
     }
     case CollectiveKind::kReduceScatter: {
       int64_t n = c.first.output.numel();
-      for (int64_t r = 0; r < size; ++r)
-        reduce_range(c, r * n + begin, {bytes_at(c.outputs[static_cast<size_t>(r)], begin)}, count);
+      for (int64_t r = 0; r < size; ++r) reduce_range(c, r * n + begin, {bytes_at(c.outputs[static_cast<size_t>(r)], begin)}, count);
       break;
     }
     case CollectiveKind::kAllGather: {
@@ -159,9 +158,8 @@ std::shared_ptr<HubCollective> ThreadHub::enter(int rank, uint64_t sequence, Col
   std::shared_ptr<HubCollective> c = slot;
   throw_if_lost(*c);
   if (c->broken.empty() && !same_call(c->first, call)) {
-    c->broken = cat("ranks of ", group_text(), " disagree on operation ", sequence, ": rank ",
-                    members_[static_cast<size_t>(c->first_rank)], " calls ", call_text(c->first), ", rank ",
-                    members_[static_cast<size_t>(rank)], " calls ", call_text(call));
+    c->broken = cat("ranks of ", group_text(), " disagree on operation ", sequence, ": rank ", members_[static_cast<size_t>(c->first_rank)],
+                    " calls ", call_text(c->first), ", rank ", members_[static_cast<size_t>(rank)], " calls ", call_text(call));
     changed_.notify_all();
   }
   auto r = static_cast<size_t>(rank);
@@ -222,8 +220,8 @@ void ThreadHub::wait(HubCollective& c, int rank) {
       if (world_->ended(members_[r])) gone.push_back(members_[r]);
     }
     if (!gone.empty())
-      throw_error(ExitCode::kPeerLost, "rank ", members_[static_cast<size_t>(rank)], " waits in ", describe(c), ", but rank ",
-                  join(gone), " has ended without calling it");
+      throw_error(ExitCode::kPeerLost, "rank ", members_[static_cast<size_t>(rank)], " waits in ", describe(c), ", but rank ", join(gone),
+                  " has ended without calling it");
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !c.complete)
       throw_error(ExitCode::kHang, "rank ", members_[static_cast<size_t>(rank)], " waited ", timeout_.count(), " ms in ", describe(c),
                   missing.empty() ? "" : cat("; not there: rank ", join(missing)));

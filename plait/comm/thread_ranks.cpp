@@ -82,8 +82,7 @@ void run_thread_ranks(const MeshLayout& layout, const std::function<void(Mesh&)>
         throw;
       } catch (const std::exception& e) {
         message = e.what();
-      } catch (...) {
-      }
+      } catch (...) {}
       world.fail(rank, message);
     }
   };

@@ -19,10 +19,9 @@ inline void require(bool condition, const std::string& what) {
 
 inline void require_equal(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
   if (got.sizes() == want.sizes() && at::equal(got, want)) return;
-  throw std::runtime_error(cat(what, ": wrong values, shape [", join(got.sizes()), "], largest difference ",
-                               got.sizes() == want.sizes() && got.numel() > 0
-                                   ? (got.to(at::kDouble) - want.to(at::kDouble)).abs().max().item<double>()
-                                   : -1.0));
+  throw std::runtime_error(
+      cat(what, ": wrong values, shape [", join(got.sizes()), "], largest difference ",
+          got.sizes() == want.sizes() && got.numel() > 0 ? (got.to(at::kDouble) - want.to(at::kDouble)).abs().max().item<double>() : -1.0));
 }
 
 // Small integers, exact in every type: a function of (rank, index, salt).
@@ -86,8 +85,7 @@ inline void ring_case(ProcessGroup& group, at::ScalarType type, at::IntArrayRef 
   if (group.size() == 1) return;
   int64_t next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
   std::vector<WorkPtr> works;
-  for (int64_t i = 0; i < 3; ++i)
-    works.push_back(group.send(rank_values(group.rank(), shape, type, 20 + i), next, i == 2 ? 9 : 1));
+  for (int64_t i = 0; i < 3; ++i) works.push_back(group.send(rank_values(group.rank(), shape, type, 20 + i), next, i == 2 ? 9 : 1));
   at::Tensor other = at::zeros(shape, type), first = at::zeros(shape, type), second = at::zeros(shape, type);
   group.recv(other, previous, 9)->wait();
   group.recv(first, previous, 1)->wait();

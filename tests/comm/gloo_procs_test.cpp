@@ -13,11 +13,11 @@
 namespace plait {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using testing::Listener;
 using testing::options_of;
 using testing::run_processes;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 void expect_all_well(const std::vector<testing::ProcessResult>& results) {
   for (size_t i = 0; i < results.size(); ++i)
@@ -27,11 +27,14 @@ void expect_all_well(const std::vector<testing::ProcessResult>& results) {
 std::vector<testing::ProcessResult> run_mesh(const MeshLayout& layout, const std::function<void(Mesh&)>& body,
                                              milliseconds timeout = milliseconds(60000)) {
   Listener listener;
-  return run_processes(static_cast<int>(layout.world_size()), [&](int rank) {
-    at::set_num_threads(1);
-    auto mesh = connect_mesh(layout, options_of(rank, layout.world_size(), listener, timeout));
-    body(*mesh);
-  }, seconds(120));
+  return run_processes(
+      static_cast<int>(layout.world_size()),
+      [&](int rank) {
+        at::set_num_threads(1);
+        auto mesh = connect_mesh(layout, options_of(rank, layout.world_size(), listener, timeout));
+        body(*mesh);
+      },
+      seconds(120));
 }
 
 TEST(GlooProcesses, EveryOperationTypeAndSize) {
@@ -88,46 +91,58 @@ TEST(GlooProcesses, KilledRankIsSeenInReceive) {
 
 TEST(GlooProcesses, StoppedRankIsAHang) {
   Listener listener;
-  auto results = run_processes(2, [&](int rank) {
-    auto mesh = connect_mesh({2, 1, 1}, options_of(rank, 2, listener, milliseconds(2500)));
-    if (rank == 1) std::this_thread::sleep_for(seconds(8));  // alive, connected, and silent
-    at::Tensor x = at::ones({10});
-    if (rank == 0) mesh->world().all_reduce(x)->wait();
-  }, seconds(60));
+  auto results = run_processes(
+      2,
+      [&](int rank) {
+        auto mesh = connect_mesh({2, 1, 1}, options_of(rank, 2, listener, milliseconds(2500)));
+        if (rank == 1) std::this_thread::sleep_for(seconds(8));  // alive, connected, and silent
+        at::Tensor x = at::ones({10});
+        if (rank == 0) mesh->world().all_reduce(x)->wait();
+      },
+      seconds(60));
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kHang)) << results[0].message;
   EXPECT_NE(results[0].message.find("timed out"), std::string::npos) << results[0].message;
 }
 
 TEST(GlooProcesses, RanksThatNeverComeAreNamed) {
   Listener listener;
-  auto results = run_processes(2, [&](int rank) {
-    connect_mesh({4, 1, 1}, options_of(rank, 4, listener, milliseconds(1500)));
-  }, seconds(60));
+  auto results = run_processes(
+      2,
+      [&](int rank) {
+        connect_mesh({4, 1, 1}, options_of(rank, 4, listener, milliseconds(1500)));
+      },
+      seconds(60));
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kRendezvous)) << results[0].message;
   EXPECT_NE(results[0].message.find("did not come: rank 2, 3 of 4"), std::string::npos) << results[0].message;
 }
 
 TEST(GlooProcesses, BusyPortIsNamed) {
   Listener listener;
-  auto results = run_processes(1, [&](int rank) {
-    auto options = options_of(rank, 2, listener, milliseconds(3000));
-    options.listen_fd = -1;
-    connect_mesh({2, 1, 1}, options);
-  }, seconds(60));
+  auto results = run_processes(
+      1,
+      [&](int rank) {
+        auto options = options_of(rank, 2, listener, milliseconds(3000));
+        options.listen_fd = -1;
+        connect_mesh({2, 1, 1}, options);
+      },
+      seconds(60));
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kRendezvous));
   EXPECT_NE(results[0].message.find(cat("port busy: 127.0.0.1:", listener.port)), std::string::npos) << results[0].message;
 }
 
 TEST(GlooProcesses, NoStoreAtAllIsNamed) {
   int port = Listener().port;  // closed again
-  auto results = run_processes(1, [&](int) {
-    RendezvousOptions options;
-    options.rank = 1;
-    options.world_size = 2;
-    options.master_port = port;
-    options.timeout = milliseconds(2000);
-    connect_mesh({2, 1, 1}, options);
-  }, seconds(60));
+  auto results = run_processes(
+      1,
+      [&](int) {
+        RendezvousOptions options;
+        options.rank = 1;
+        options.world_size = 2;
+        options.master_port = port;
+        options.timeout = milliseconds(2000);
+        connect_mesh({2, 1, 1}, options);
+      },
+      seconds(60));
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kRendezvous));
   EXPECT_NE(results[0].message.find(cat("found no store at 127.0.0.1:", port)), std::string::npos) << results[0].message;
 }
@@ -135,34 +150,40 @@ TEST(GlooProcesses, NoStoreAtAllIsNamed) {
 // Under a launcher that serves the store itself no rank listens; a second attempt over the same store has its own keys.
 TEST(GlooProcesses, ForeignStore) {
   Listener listener;
-  auto results = run_processes(3, [&](int process) {
-    if (process == 2) {
-      auto options = options_of(0, 2, listener, milliseconds(60000));
-      auto store = detail::connect_store(options);
-      store->wait({"done/0", "done/1"}, milliseconds(60000));
-      return;
-    }
-    auto options = options_of(process, 2, listener, milliseconds(60000));
-    options.listen = false;
-    options.listen_fd = -1;
-    for (const char* attempt : {"attempt_0", "attempt_1"}) {
-      options.key_prefix = attempt;
-      auto mesh = connect_mesh({1, 1, 2}, options);
-      testing::all_reduce_case(mesh->tensor(), at::kFloat, {8});
-      mesh->world().barrier();
-    }
-    options.key_prefix = "";
-    detail::connect_store(options)->set(cat("done/", process), std::vector<uint8_t>{1});
-  }, seconds(120));
+  auto results = run_processes(
+      3,
+      [&](int process) {
+        if (process == 2) {
+          auto options = options_of(0, 2, listener, milliseconds(60000));
+          auto store = detail::connect_store(options);
+          store->wait({"done/0", "done/1"}, milliseconds(60000));
+          return;
+        }
+        auto options = options_of(process, 2, listener, milliseconds(60000));
+        options.listen = false;
+        options.listen_fd = -1;
+        for (const char* attempt : {"attempt_0", "attempt_1"}) {
+          options.key_prefix = attempt;
+          auto mesh = connect_mesh({1, 1, 2}, options);
+          testing::all_reduce_case(mesh->tensor(), at::kFloat, {8});
+          mesh->world().barrier();
+        }
+        options.key_prefix = "";
+        detail::connect_store(options)->set(cat("done/", process), std::vector<uint8_t>{1});
+      },
+      seconds(120));
   expect_all_well(results);
 }
 
 TEST(GlooProcesses, MissingCudaPluginIsNamed) {
-  auto results = run_processes(1, [&](int) {
-    RendezvousOptions options;
-    options.backend = "nccl";
-    connect_mesh({1, 1, 1}, options);
-  }, seconds(60));
+  auto results = run_processes(
+      1,
+      [&](int) {
+        RendezvousOptions options;
+        options.backend = "nccl";
+        connect_mesh({1, 1, 1}, options);
+      },
+      seconds(60));
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kResource));
   EXPECT_NE(results[0].message.find("needs the plugin libplait_cuda.so"), std::string::npos) << results[0].message;
 }

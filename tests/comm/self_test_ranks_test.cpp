@@ -39,7 +39,9 @@ class FaultyGroup : public ProcessGroup {
   std::string operation_;
 };
 
-ProcessGroupPtr borrowed(ProcessGroup& group) { return {&group, [](ProcessGroup*) {}}; }
+ProcessGroupPtr borrowed(ProcessGroup& group) {
+  return {&group, [](ProcessGroup*) {}};
+}
 
 TEST(SelfTest, SoundMeshesPass) {
   for (MeshLayout layout : {MeshLayout{1, 1, 1}, {2, 1, 1}, {1, 3, 1}, {2, 2, 2}, {1, 1, 4}})
@@ -50,21 +52,26 @@ TEST(SelfTest, NamesGroupAndPair) {
   // World rank 3 is pipeline rank 1 of ranks (2, 3).
   for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send/recv"}) {
     std::atomic<int> named{0};
-    EXPECT_THROW(run_thread_ranks({2, 2, 1}, [&](Mesh& mesh) {
-      FaultyGroup faulty(mesh.pipeline(), mesh.rank() == 3 ? operation : "");
-      Mesh broken(mesh.layout(), mesh.rank(), borrowed(mesh.world()), borrowed(mesh.data()), borrowed(faulty), borrowed(mesh.tensor()));
-      std::string message;
-      try {
-        self_test(broken);
-      } catch (const Error& e) {
-        message = e.what();
-      }
-      std::string want = cat(operation, " in group pipeline (ranks 2, 3): rank 2 got ");
-      if (mesh.rank() == 2 && message.find(want) != std::string::npos && message.find(" from rank 3 instead of ") != std::string::npos) ++named;
-      if (mesh.rank() < 2 && !message.empty()) named += 100;  // a sound group is not blamed
-      mesh.world().barrier();
-      if (!message.empty()) throw std::runtime_error(message);
-    }), std::runtime_error);
+    EXPECT_THROW(run_thread_ranks({2, 2, 1},
+                                  [&](Mesh& mesh) {
+                                    FaultyGroup faulty(mesh.pipeline(), mesh.rank() == 3 ? operation : "");
+                                    Mesh broken(mesh.layout(), mesh.rank(), borrowed(mesh.world()), borrowed(mesh.data()), borrowed(faulty),
+                                                borrowed(mesh.tensor()));
+                                    std::string message;
+                                    try {
+                                      self_test(broken);
+                                    } catch (const Error& e) {
+                                      message = e.what();
+                                    }
+                                    std::string want = cat(operation, " in group pipeline (ranks 2, 3): rank 2 got ");
+                                    if (mesh.rank() == 2 && message.find(want) != std::string::npos &&
+                                        message.find(" from rank 3 instead of ") != std::string::npos)
+                                      ++named;
+                                    if (mesh.rank() < 2 && !message.empty()) named += 100;  // a sound group is not blamed
+                                    mesh.world().barrier();
+                                    if (!message.empty()) throw std::runtime_error(message);
+                                  }),
+                 std::runtime_error);
     EXPECT_EQ(named, 1) << operation;
   }
 }

@@ -36,8 +36,10 @@ TEST(ThreadRanks, LargeTensorsAreCutIntoSlices) {
 TEST(ThreadRanks, GroupsOfEveryAxis) {
   MeshLayout layout{2, 3, 2};
   run_thread_ranks(layout, [&](Mesh& mesh) {
-    for (auto [axis, group] : {std::pair{Axis::kData, &mesh.data()}, {Axis::kPipeline, &mesh.pipeline()},
-                               {Axis::kTensor, &mesh.tensor()}, {Axis::kWorld, &mesh.world()}}) {
+    for (auto [axis, group] : {std::pair{Axis::kData, &mesh.data()},
+                               {Axis::kPipeline, &mesh.pipeline()},
+                               {Axis::kTensor, &mesh.tensor()},
+                               {Axis::kWorld, &mesh.world()}}) {
       require(group->members() == layout.group_ranks(axis, mesh.rank()), "members");
       require(group->members()[static_cast<size_t>(group->rank())] == mesh.rank(), "own place");
       at::Tensor x = at::full({3}, static_cast<double>(mesh.rank()), at::kDouble);
@@ -96,7 +98,8 @@ TEST(ThreadRanks, FirstExceptionIsRethrownAndOthersWake) {
           mesh.world().all_reduce(x)->wait();
         }
       } catch (const Error& e) {
-        if (e.code() == ExitCode::kPeerLost && std::string(e.what()).find("rank 2 failed first: row 17 is bad") != std::string::npos) ++woken;
+        if (e.code() == ExitCode::kPeerLost && std::string(e.what()).find("rank 2 failed first: row 17 is bad") != std::string::npos)
+          ++woken;
         throw;
       }
     });
@@ -120,7 +123,8 @@ TEST(ThreadRanks, DifferentCallsNameBoth) {
       } catch (const Error& e) {
         std::string text = e.what();
         require(e.code() == ExitCode::kBug && text.find("rank 0 calls all_reduce [4] Float") != std::string::npos, text);
-        const char* other[] = {"rank 1 calls broadcast from 0 [4] Float", "rank 1 calls all_reduce [5] Float", "rank 1 calls all_reduce [4] Double"};
+        const char* other[] = {"rank 1 calls broadcast from 0 [4] Float", "rank 1 calls all_reduce [5] Float",
+                               "rank 1 calls all_reduce [4] Double"};
         require(text.find(other[kind]) != std::string::npos, text);
       }
     }
@@ -150,15 +154,18 @@ TEST(ThreadRanks, RankThatEndsEarlyIsNamed) {
 
 TEST(ThreadRanks, TimeoutNamesWhoIsMissing) {
   try {
-    run_thread_ranks(line(3), [](Mesh& mesh) {
-      at::Tensor x = at::ones({4});
-      mesh.world().all_reduce(x)->wait();
-      if (mesh.rank() == 2) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(4000));
-        return;
-      }
-      mesh.world().all_reduce(x)->wait();
-    }, std::chrono::milliseconds(1000));
+    run_thread_ranks(
+        line(3),
+        [](Mesh& mesh) {
+          at::Tensor x = at::ones({4});
+          mesh.world().all_reduce(x)->wait();
+          if (mesh.rank() == 2) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(4000));
+            return;
+          }
+          mesh.world().all_reduce(x)->wait();
+        },
+        std::chrono::milliseconds(1000));
     FAIL() << "nothing thrown";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kHang);

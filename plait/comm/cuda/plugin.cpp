@@ -25,6 +25,4 @@ constexpr CudaPlugin kPlugin{kCudaPluginVersion, device_count, set_device, make_
 }  // namespace
 }  // namespace plait::detail
 
-extern "C" __attribute__((visibility("default"))) const plait::detail::CudaPlugin* plait_cuda_plugin() {
-  return &plait::detail::kPlugin;
-}
+extern "C" __attribute__((visibility("default"))) const plait::detail::CudaPlugin* plait_cuda_plugin() { return &plait::detail::kPlugin; }
