@@ -1,6 +1,7 @@
 #include "plait/data_parallel/reducer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

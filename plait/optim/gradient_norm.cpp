@@ -2,13 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "plait/base/error.h"
-#include "plait/optim/vectorize.h"
+#include "plait/optim/flat_kernels.h"
 
 namespace plait {
 namespace {
@@ -51,55 +52,6 @@ double combine_over(ProcessGroup& group, double term, double norm_type, at::Devi
 }
 
 constexpr int64_t kChunk = 65536;  // elements; fixed, so the result does not depend on the number of threads
-constexpr int64_t kLanes = 16;
-
-}  // namespace
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O3", "fp-contract=off")
-#endif
-namespace {
-
-// `plus` of fp64 lanes, then lanes in order: the same whatever the vector width.
-template <class T>
-inline __attribute__((always_inline)) void sum_squares(const T* x, int64_t n, double* result) {
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int64_t j = 0; j < kLanes; ++j) {
-      double value = static_cast<double>(x[i + j]);
-      lanes[j] += value * value;
-    }
-  double sum = 0.0;
-  for (int64_t j = 0; j < kLanes; ++j) sum += lanes[j];
-  for (; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  *result = sum;
-}
-
-// x * 0 is NaN for infinite and NaN values; the maximum itself would lose a NaN.
-template <class T>
-inline __attribute__((always_inline)) void max_absolute(const T* x, int64_t n, double* result) {
-  T lanes[kLanes] = {}, taint[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int64_t j = 0; j < kLanes; ++j) {
-      T value = x[i + j] < T(0) ? -x[i + j] : x[i + j];
-      lanes[j] = value > lanes[j] ? value : lanes[j];
-      taint[j] += value * T(0);
-    }
-  double largest = 0.0, tainted = 0.0;
-  for (int64_t j = 0; j < kLanes; ++j) {
-    largest = lanes[j] > largest ? static_cast<double>(lanes[j]) : largest;
-    tainted += static_cast<double>(taint[j]);
-  }
-  for (; i < n; ++i) {
-    T value = x[i] < T(0) ? -x[i] : x[i];
-    largest = value > largest ? static_cast<double>(value) : largest;
-    tainted += static_cast<double>(value * T(0));
-  }
-  *result = largest + tainted;
-}
 
 template <class T>
 double reduce_chunks(const T* x, int64_t n, double norm_type) {
@@ -109,11 +61,7 @@ double reduce_chunks(const T* x, int64_t n, double norm_type) {
     for (int64_t c = first; c < last; ++c) {
       const T* begin = x + c * kChunk;
       const int64_t size = std::min(kChunk, n - c * kChunk);
-      double* term = &terms[static_cast<size_t>(c)];
-      if (norm_type == 2.0)
-        detail::run_vectorized([=]() __attribute__((always_inline)) { sum_squares(begin, size, term); });
-      else
-        detail::run_vectorized([=]() __attribute__((always_inline)) { max_absolute(begin, size, term); });
+      terms[static_cast<size_t>(c)] = norm_type == 2.0 ? detail::sum_squares(begin, size) : detail::largest_absolute(begin, size);
     }
   });
   double result = 0.0;
@@ -122,9 +70,6 @@ double reduce_chunks(const T* x, int64_t n, double norm_type) {
 }
 
 }  // namespace
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
 
 namespace detail {
 

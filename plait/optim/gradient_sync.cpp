@@ -1,6 +1,7 @@
 #include "plait/optim/gradient_sync.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "plait/base/error.h"
 

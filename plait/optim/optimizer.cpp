@@ -1,11 +1,13 @@
 #include "plait/optim/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "plait/base/error.h"
-#include "plait/optim/update_kernels.h"
+#include "plait/optim/flat_kernels.h"
 
 namespace plait {
 namespace {
@@ -27,6 +29,28 @@ void check_config(const OptimizerConfig& c) {
     check(c.momentum >= 0.0 && std::isfinite(c.momentum), "momentum", c.momentum, "it must be 0 or more");
     if (c.nesterov) check(c.momentum > 0.0, "momentum", c.momentum, "nesterov needs a momentum above 0");
   }
+}
+
+constexpr int64_t kGrain = 32768;  // elements a thread takes at least
+
+// Elements do not depend on each other, so neither does the result on how threads share them.
+template <class T>
+void adamw_span(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                const detail::AdamWTerms& terms) {
+  T *w = weight.data_ptr<T>(), *m = exp_avg.data_ptr<T>(), *v = exp_avg_sq.data_ptr<T>();
+  const T* g = gradient.data_ptr<T>();
+  at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    detail::adamw_update(w + begin, g + begin, m + begin, v + begin, end - begin, terms);
+  });
+}
+
+template <class T>
+void sgd_span(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& buffer, const detail::SGDTerms& terms) {
+  T *w = weight.data_ptr<T>(), *b = buffer.defined() ? buffer.data_ptr<T>() : nullptr;
+  const T* g = gradient.data_ptr<T>();
+  at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    detail::sgd_update(w + begin, g + begin, b ? b + begin : nullptr, end - begin, terms);
+  });
 }
 
 class AdamW : public Optimizer {
@@ -57,11 +81,9 @@ class AdamW : public Optimizer {
       at::_fused_adamw_({weight}, {scaled}, {exp_avg}, {exp_avg_sq}, {}, {steps}, lr, config_.beta1, config_.beta2, span.weight_decay,
                         config_.eps, /*amsgrad=*/false, /*maximize=*/false);
     } else if (weight.scalar_type() == at::kDouble) {
-      detail::adamw_update(weight.data_ptr<double>(), gradient.data_ptr<double>(), exp_avg.data_ptr<double>(),
-                           exp_avg_sq.data_ptr<double>(), span.size, terms);
+      adamw_span<double>(weight, gradient, exp_avg, exp_avg_sq, terms);
     } else {
-      detail::adamw_update(weight.data_ptr<float>(), gradient.data_ptr<float>(), exp_avg.data_ptr<float>(),
-                           exp_avg_sq.data_ptr<float>(), span.size, terms);
+      adamw_span<float>(weight, gradient, exp_avg, exp_avg_sq, terms);
     }
   }
 
@@ -96,13 +118,10 @@ class SGD : public Optimizer {
       return;
     }
     detail::SGDTerms terms{gradient_scale, span.weight_decay, config_.momentum, config_.nesterov, lr};
-    if (weight.scalar_type() == at::kDouble) {
-      detail::sgd_update(weight.data_ptr<double>(), gradient.data_ptr<double>(), buffer.defined() ? buffer.data_ptr<double>() : nullptr,
-                         span.size, terms);
-    } else {
-      detail::sgd_update(weight.data_ptr<float>(), gradient.data_ptr<float>(), buffer.defined() ? buffer.data_ptr<float>() : nullptr,
-                         span.size, terms);
-    }
+    if (weight.scalar_type() == at::kDouble)
+      sgd_span<double>(weight, gradient, buffer, terms);
+    else
+      sgd_span<float>(weight, gradient, buffer, terms);
   }
 
  private:

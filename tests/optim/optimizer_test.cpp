@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "plait/base/error.h"
+#include "plait/optim/flat_kernels.h"
 
 namespace plait {
 namespace {
@@ -242,6 +243,44 @@ TEST(Optimizer, SameBitsAtAnyOffset) {
       }
       EXPECT_TRUE(at::equal(a.master, b.master)) << before;
     }
+}
+
+// Every operation is rounded on its own (no contracted multiply-add), for every length: vector body and tail, any processor.
+TEST(Optimizer, EveryOperationRoundsOnItsOwn) {
+  detail::AdamWTerms t;
+  t.gradient_scale = 0.37;
+  t.decay = 0.999;
+  t.step_size = 0.0123;
+  t.bias2_sqrt = 0.31;
+  for (int64_t n = 1; n <= 70; ++n) {
+    const auto size = static_cast<size_t>(n);
+    std::vector<float> w(size), g(size), m(size), v(size);
+    for (int64_t i = 0; i < n; ++i) {
+      w[i] = static_cast<float>(std::sin(3.1 * i + n)), g[i] = static_cast<float>(std::cos(1.7 * i + n));
+      m[i] = static_cast<float>(0.1 * std::sin(0.9 * i)), v[i] = static_cast<float>(0.01 + 0.01 * std::cos(i));
+    }
+    std::vector<float> w2 = w, m2 = m, v2 = v, w3 = w, b3 = m;
+    for (int64_t i = 0; i < n; ++i) {
+      volatile float grad = g[i] * 0.37f, diff = grad - m2[i];
+      volatile float step = static_cast<float>(1.0 - t.beta1) * diff, mean = m2[i] + step;
+      volatile float scaled = static_cast<float>(1.0 - t.beta2) * grad, square = scaled * grad;
+      volatile float old = v2[i] * static_cast<float>(t.beta2), variance = old + square;
+      volatile float root = std::sqrt(variance), corrected = root / 0.31f, denominator = corrected + 1e-8f;
+      volatile float up = 0.0123f * mean, ratio = up / denominator, decayed = w2[i] * 0.999f;
+      m2[i] = mean, v2[i] = variance, w2[i] = decayed - ratio;
+      volatile float sgd = g[i] * 0.37f, coupled = 0.05f * w3[i], whole = sgd + coupled;
+      volatile float kept = 0.9f * b3[i], buffer = kept + whole, move = 0.1f * buffer;
+      b3[i] = buffer, w3[i] = w3[i] - move;
+    }
+    std::vector<float> sgd_weight = w, sgd_buffer = m;
+    detail::adamw_update(w.data(), g.data(), m.data(), v.data(), n, t);
+    detail::sgd_update(sgd_weight.data(), g.data(), sgd_buffer.data(), n, {0.37, 0.05, 0.9, false, 0.1});
+    ASSERT_EQ(w, w2) << n;
+    ASSERT_EQ(m, m2) << n;
+    ASSERT_EQ(v, v2) << n;
+    ASSERT_EQ(sgd_weight, w3) << n;
+    ASSERT_EQ(sgd_buffer, b3) << n;
+  }
 }
 
 TEST(Optimizer, LowPrecisionWeightsAreRoundedMasters) {

@@ -1,7 +1,7 @@
-// The arithmetic of one optimizer update on a contiguous run of elements, on the CPU: one pass, no temporaries, the gradient's scale
-// applied on the fly. Unlike ATen's fused kernels, whose vector body and tail round differently (and whose grad_scale is fp32 and
+// The arithmetic of optimizer updates and norms on a contiguous run of elements, on the CPU, one thread: one pass, no temporaries, the
+// gradient's scale applied on the fly, compiled for several vector widths and chosen at run time. No torch in here. Unlike ATen's fused kernels, whose vector body and tail round differently (and whose grad_scale is fp32 and
 // writes the gradient back), an element's result here does not depend on where it lies, so copies of a tied or replicated parameter
-// at different offsets stay bit-equal, in fp32 and fp64 alike.
+// at different offsets stay bit-equal, in fp32 and fp64 alike: no multiply-add is contracted, every operation is rounded on its own.
 #pragma once
 
 #include <cstdint>
@@ -30,5 +30,12 @@ struct SGDTerms {
 // momentum_buffer is null when momentum is 0.
 void sgd_update(float* weight, const float* gradient, float* momentum_buffer, int64_t n, const SGDTerms& terms);
 void sgd_update(double* weight, const double* gradient, double* momentum_buffer, int64_t n, const SGDTerms& terms);
+
+// Sum of squares in fp64, in an order that depends on n only; NaN and infinity propagate.
+double sum_squares(const float* x, int64_t n);
+double sum_squares(const double* x, int64_t n);
+// Largest absolute value; NaN when any element is infinite or NaN.
+double largest_absolute(const float* x, int64_t n);
+double largest_absolute(const double* x, int64_t n);
 
 }  // namespace plait::detail
