@@ -18,6 +18,9 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
+    {"train", "train a model in a data x tensor x pipeline layout", plait::train_command},
+    {"eval", "score a model folder on a data file", plait::eval_command},
+    {"predict", "write class scores of a data file", plait::predict_command},
     {"schedule", "print, check and draw a pipeline schedule", plait::schedule_command},
 };
 

@@ -38,6 +38,9 @@ void describe_preprocessor(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "preprocessor.pad_to", .effect = "length rows are padded to; longest = of the micro-batch", .unit = "tokens",
                     .range = counts(0), .zero_word = "longest"}, c.pad_to);
   visit(SettingInfo{.name = "preprocessor.block", .effect = "text-generation: stream = the whole file one token stream in windows; document = rows end with their document"}, c.block);
+  visit(SettingInfo{.name = "preprocessor.document_attention",
+                    .effect = "causal LM, block stream with add_eos: documents that share a row do not attend to each other, positions restart"},
+        c.document_attention);
   visit(SettingInfo{.name = "preprocessor.add_eos", .effect = "end each document with the end-of-text token"}, c.add_eos);
 }
 

@@ -1,0 +1,117 @@
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/run_command.h"
+#include "plait/base/atomic_file.h"
+#include "plait/base/error.h"
+#include "plait/base/log.h"
+#include "plait/checkpoint/tensor_file.h"
+#include "plait/train/evaluate.h"
+#include "plait/train/load_model.h"
+
+namespace plait {
+
+namespace {
+
+constexpr const char* kEvalHelp =
+    "usage: plait eval --model DIR --data FILE [--output FILE.json] [layout flags] [--set a.b=c]\n\n"
+    "Scores every row of FILE once and prints one JSON object. Takes the layout and settings flags of plait train, and a settings\n"
+    "file with --config.\n";
+constexpr const char* kPredictHelp =
+    "usage: plait predict --model DIR --data FILE --output OUT.jsonl [--logits FILE.safetensors] [layout flags] [--set a.b=c]\n\n"
+    "Writes {\"row\", \"label\", \"scores\"} for each row of FILE, in row order.\n";
+
+// --data is dataset.valid.file; without a settings file the task follows from what the model is.
+Config read_config(CommandFlags& flags, const std::optional<RankEnvironment>& launched) {
+  std::string data = flags.value("data");
+  if (!data.empty()) flags.settings.flags.emplace_back("valid_file", data);
+  bool says_task = !flags.settings.config_path.empty();
+  std::string model;
+  for (const auto& [name, value] : flags.settings.flags) {
+    if (name == "task") says_task = true;
+    if (name == "model") model = value;
+  }
+  if (!says_task && !model.empty() && read_model_shape(model).family != Family::kBert)
+    flags.settings.flags.emplace_back("task", "text-generation");
+  return load_command_config(flags, launched);
+}
+
+int64_t rows_per_micro_batch(const Config& c) {
+  return c.evaluation.per_device_batch_size > 0 ? c.evaluation.per_device_batch_size : c.train.per_device_train_batch_size;
+}
+
+// Scores in the shortest form that reads back to the same number.
+std::string prediction_line(int64_t row, const at::Tensor& probabilities, const LabelMap& labels) {
+  const float* p = probabilities.const_data_ptr<float>();
+  int64_t best = 0;
+  std::string scores;
+  for (int64_t k = 0; k < labels.size(); ++k) {
+    if (p[k] > p[best]) best = k;
+    scores += cat(k ? ", " : "", p[k]);
+  }
+  return cat("{\"row\": ", row, ", \"label\": ", nlohmann::json(labels.names[static_cast<size_t>(best)]).dump(), ", \"scores\": [", scores, "]}\n");
+}
+
+void write_predictions(const std::string& path, const at::Tensor& logits, const LabelMap& labels) {
+  at::Tensor probabilities = at::softmax(logits, 1).contiguous();
+  AtomicFile file(path);
+  for (int64_t row = 0; row < probabilities.size(0); ++row) file.write(prediction_line(row, probabilities[row], labels));
+  file.commit();
+}
+
+}  // namespace
+
+int eval_command(int argc, char** argv) {
+  CommandFlags flags = read_flags(argc, argv, {"data", "output"}, false);
+  if (flags.help) {
+    std::cout << kEvalHelp;
+    return 0;
+  }
+  auto launched = read_launcher_environment();
+  Config config = read_config(flags, launched);
+  bool talks = !launched || launched->rank == 0;
+  RunInputs inputs = prepare_inputs(config, RunKind::kEvaluate, "", [talks](const std::string& line) {
+    if (talks) log_info(line);
+  });
+  return run_ranks(config, launched, "", [&](Mesh& mesh, const auto& say) {
+    auto model = load_model(inputs, mesh, at::Device(resolve_device(config)), /*training=*/false, say);
+    EvalResult result = evaluate(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
+    if (mesh.rank() != 0) return 0;
+    std::string line = json_line(result_fields(result));
+    std::cout << line << std::endl;
+    if (std::string output = flags.value("output"); !output.empty()) write_file_atomically(output, line + "\n");
+    return 0;
+  });
+}
+
+int predict_command(int argc, char** argv) {
+  CommandFlags flags = read_flags(argc, argv, {"data", "output", "logits"}, false);
+  if (flags.help) {
+    std::cout << kPredictHelp;
+    return 0;
+  }
+  auto launched = read_launcher_environment();
+  Config config = read_config(flags, launched);
+  if (config.task != Task::kTextClassification)
+    throw_error(ExitCode::kUsage, "task text-generation: plait predict writes class scores; plait eval gives the loss of a language model");
+  if (flags.value("output").empty()) throw_error(ExitCode::kUsage, "--output is not given: name the .jsonl file to write");
+  bool talks = !launched || launched->rank == 0;
+  RunInputs inputs = prepare_inputs(config, RunKind::kPredict, "", [talks](const std::string& line) {
+    if (talks) log_info(line);
+  });
+  return run_ranks(config, launched, "", [&](Mesh& mesh, const auto& say) {
+    auto model = load_model(inputs, mesh, at::Device(resolve_device(config)), /*training=*/false, say);
+    at::Tensor logits = predict_logits(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
+    if (mesh.rank() != 0) return 0;
+    write_predictions(flags.value("output"), logits, inputs.labels);
+    if (std::string path = flags.value("logits"); !path.empty()) write_tensor_file(path, {{"logits", logits}});
+    say(cat("wrote ", logits.size(0), " predictions to ", flags.value("output")));
+    return 0;
+  });
+}
+
+}  // namespace plait

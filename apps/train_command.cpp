@@ -1,0 +1,77 @@
+#include <ATen/core/Tensor.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/run_command.h"
+#include "plait/base/atomic_file.h"
+#include "plait/base/error.h"
+#include "plait/base/log.h"
+#include "plait/config/validate.h"
+#include "plait/train/trainer.h"
+#include "plait/train/work_dir.h"
+
+namespace plait {
+
+namespace {
+
+constexpr const char* kHelp =
+    "usage: plait train [CONFIG] [--flag value ...] [--set a.b=c ...]\n\n"
+    "Trains a model in any data x tensor x pipeline layout. Starts its own local ranks when no launcher did.\n"
+    "  CONFIG                 settings file: native YAML, the article's YAML, Hugging Face TrainingArguments (docs/settings.md)\n"
+    "  --model DIR            Hugging Face folder     --task text-classification | text-generation\n"
+    "  --train_file FILE      --valid_file FILE       --work_dir DIR\n"
+    "  --data_parallel_size N --model_parallel_size N --pipeline_parallel_size N\n"
+    "  --set a.b=c            any setting             --print-config   show all settings, resolved, and end\n";
+
+void report(const TrainSummary& s, const std::function<void(const std::string&)>& say) {
+  char text[256];
+  std::snprintf(text, sizeof text, "trained %ld steps in %.1f s, last loss %.4f", static_cast<long>(s.num_steps), s.train_seconds, s.last_loss);
+  std::string line = text;
+  if (s.peak_bytes > 0) {
+    std::snprintf(text, sizeof text, ", peak tensor memory of a rank %.0f MiB", static_cast<double>(s.peak_bytes) / (1 << 20));
+    line += text;
+  }
+  say(line);
+  if (s.last_evaluation) say("evaluation: " + json_line(result_fields(*s.last_evaluation)));
+  say("last weights: " + s.output_folder);
+  if (!s.best_folder.empty()) say("best weights: " + s.best_folder);
+}
+
+}  // namespace
+
+int train_command(int argc, char** argv) {
+  CommandFlags flags = read_flags(argc, argv, {}, /*config_argument=*/true);
+  if (flags.help) {
+    std::cout << kHelp;
+    return 0;
+  }
+  auto launched = read_launcher_environment();
+  Config config = load_command_config(flags, launched);
+  if (flags.print_config) {
+    if (!launched || launched->rank == 0) std::cout << print_config(config);
+    return 0;
+  }
+  require_training_settings(config);
+  bool talks = !launched || launched->rank == 0;
+  auto say = [talks](const std::string& line) {
+    if (talks) log_info(line);
+  };
+  // The process that talks holds the folder; ranks forked from it share its lock.
+  std::unique_ptr<WorkDir> work_dir;
+  if (talks) {
+    work_dir = std::make_unique<WorkDir>(config.train.work_dir);
+    write_file_atomically(work_dir->file("config.resolved.yaml"), print_config(config));
+  }
+  RunInputs inputs = prepare_inputs(config, RunKind::kTrain, config.train.work_dir + "/cache", say);
+  return run_ranks(config, launched, config.train.work_dir + "/logs", [&](Mesh& mesh, const auto& say_rank) {
+    Trainer trainer(inputs, mesh, at::Device(resolve_device(config)), say_rank);
+    TrainSummary summary = trainer.run();
+    if (mesh.rank() == 0) report(summary, say_rank);
+    return 0;
+  });
+}
+
+}  // namespace plait
