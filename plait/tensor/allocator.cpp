@@ -141,6 +141,7 @@ void CachingAllocator::refill(FreeList& list, size_t size_class) {
   if (shared.count == 0) {
     char* run = arena_.allocate(kRunBytes);
     if (!run) throw_error(ExitCode::kResource, "out of memory: the system gave no more than ", arena_.reserved_bytes(), " bytes");
+    ASAN_UNPOISON_MEMORY_REGION(run, kRunBytes);  // it may be a large block freed before
     for (size_t offset = 0; offset + size <= kRunBytes; offset += size) {
       Header* header = reinterpret_cast<Header*>(run + offset);
       header->block_size = size;
