@@ -10,7 +10,7 @@ namespace plait {
 
 namespace {
 
-constexpr size_t kCachedWordBytes = 64;      // longer words are rarely seen twice
+constexpr size_t kCachedWordBytes = 64;  // longer words are rarely seen twice
 constexpr size_t kCachedWordsPerShard = 4096;
 
 bool stands_for_itself(uint32_t byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD && byte <= 0xFF); }

@@ -21,12 +21,8 @@ constexpr uintmax_t kMaxTokenizerBytes = 256u << 20;
 class JsonTokenizer final : public Tokenizer {
  public:
   JsonTokenizer(detail::TokenizerParts parts, const std::string& source)
-      : normalizer_(std::move(parts.normalizer)),
-        splitter_(std::move(parts.splits)),
-        model_(std::move(parts.model)),
-        prefix_(std::move(parts.prefix)),
-        suffix_(std::move(parts.suffix)),
-        decoder_(std::move(parts.decoder)),
+      : normalizer_(std::move(parts.normalizer)), splitter_(std::move(parts.splits)), model_(std::move(parts.model)),
+        prefix_(std::move(parts.prefix)), suffix_(std::move(parts.suffix)), decoder_(std::move(parts.decoder)),
         ids_(std::move(parts.vocabulary)) {
     for (const auto& token : parts.added_tokens) ids_.insert_or_assign(token.content, token.id);
     for (const auto& [token, id] : ids_) {
@@ -46,8 +42,8 @@ class JsonTokenizer final : public Tokenizer {
 
   std::vector<int32_t> encode_truncated(std::string_view utf8, int64_t max_tokens, bool* was_cut) const override {
     if (max_tokens <= num_special_tokens()) {
-      throw_error(ExitCode::kUsage, "a length of ", max_tokens, " tokens leaves no room for text: the tokenizer adds ", num_special_tokens(),
-                  " special tokens, so it must be at least ", num_special_tokens() + 1);
+      throw_error(ExitCode::kUsage, "a length of ", max_tokens, " tokens leaves no room for text: the tokenizer adds ",
+                  num_special_tokens(), " special tokens, so it must be at least ", num_special_tokens() + 1);
     }
     const auto room = static_cast<size_t>(max_tokens);
     std::vector<int32_t> ids = prefix_;
@@ -173,9 +169,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_dir) {
   const std::filesystem::path path = folder / "tokenizer.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
-    const bool has_others = std::filesystem::exists(folder / "vocab.txt", ignored) || std::filesystem::exists(folder / "vocab.json", ignored) ||
+    const bool has_others = std::filesystem::exists(folder / "vocab.txt", ignored) ||
+                            std::filesystem::exists(folder / "vocab.json", ignored) ||
                             std::filesystem::exists(folder / "tokenizer.model", ignored);
-    throw_error(ExitCode::kCheckpoint, path.string(), ": no such file. A model folder needs config.json, model.safetensors and tokenizer.json",
+    throw_error(ExitCode::kCheckpoint, path.string(),
+                ": no such file. A model folder needs config.json, model.safetensors and tokenizer.json",
                 has_others ? "; its other tokenizer files are not read: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of "
                              "transformers writes tokenizer.json from them"
                            : "");

@@ -22,8 +22,7 @@ bool starts_with_word(std::string_view text) {
 
 size_t white_space_at_start(std::string_view text) {
   size_t end = 0;
-  for (size_t next = 0; next < text.size() && is_white_space(next_code_point(text, next)); end = next) {
-  }
+  for (size_t next = 0; next < text.size() && is_white_space(next_code_point(text, next)); end = next) {}
   return end;
 }
 

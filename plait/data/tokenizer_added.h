@@ -16,8 +16,8 @@ struct AddedToken {
   bool single_word = false;  // not where a letter, digit or mark touches it
   bool lstrip = false;       // takes the white space at its left with it
   bool rstrip = false;
-  bool normalized = false;   // content and text are compared after the normalizer
-  bool special = false;      // skipped by decode(skip_special_tokens)
+  bool normalized = false;  // content and text are compared after the normalizer
+  bool special = false;     // skipped by decode(skip_special_tokens)
 };
 
 class AddedTokenMatcher {

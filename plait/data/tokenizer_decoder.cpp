@@ -16,9 +16,9 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 // Hugging Face's list, in its order; it sees one token at a time.
 void clean_up(std::string& token) {
-  constexpr std::pair<std::string_view, std::string_view> kRules[] = {
-      {" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
-      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  constexpr std::pair<std::string_view, std::string_view> kRules[] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                                                      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                                                      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [from, to] : kRules) replace_all(token, from, to);
 }
 

@@ -54,15 +54,9 @@ std::string Normalizer::apply(std::string_view text) const {
   std::string current(text);
   for (const auto& step : steps_) {
     switch (step.kind) {
-      case NormalizerStep::Kind::kBert:
-        current = apply_bert(step, std::move(current));
-        break;
-      case NormalizerStep::Kind::kUnicodeForm:
-        current = normalize_unicode(current, step.form);
-        break;
-      case NormalizerStep::Kind::kLowercase:
-        current = lower_case(current);
-        break;
+      case NormalizerStep::Kind::kBert: current = apply_bert(step, std::move(current)); break;
+      case NormalizerStep::Kind::kUnicodeForm: current = normalize_unicode(current, step.form); break;
+      case NormalizerStep::Kind::kLowercase: current = lower_case(current); break;
     }
   }
   return current;

@@ -14,9 +14,9 @@ struct NormalizerStep {
   Kind kind = Kind::kLowercase;
   UnicodeForm form = UnicodeForm::kNfc;  // kUnicodeForm
   // kBert, applied in this order:
-  bool clean_text = false;       // controls dropped, white space becomes a blank
-  bool handle_chinese = false;   // blanks around CJK ideographs
-  bool strip_accents = false;    // NFD, then Mn dropped
+  bool clean_text = false;      // controls dropped, white space becomes a blank
+  bool handle_chinese = false;  // blanks around CJK ideographs
+  bool strip_accents = false;   // NFD, then Mn dropped
   bool lowercase = false;
 };
 

@@ -86,9 +86,12 @@ class PatternTranslator {
         if (at_ + 2 >= in_.size() || in_[at_ + 2] != '{') refuse("\\x is supported as \\x{...} only");
         copy(2);
         return;
-      case 'r': case 'n': case 't': case 'f': case 'd': case 'D':
-        copy(2);
-        return;
+      case 'r':
+      case 'n':
+      case 't':
+      case 'f':
+      case 'd':
+      case 'D': copy(2); return;
       default:
         if (std::isalnum(static_cast<unsigned char>(c)) || static_cast<unsigned char>(c) >= 0x80) {
           refuse(cat("the escape \\", c, " is not supported"));
@@ -139,7 +142,7 @@ SplitPattern::SplitPattern(const std::string& pattern) : pattern_(pattern) {
   if (pattern.size() > 64 * 1024) refuse("the pattern is longer than 64 KiB");
   translated_ = PatternTranslator(pattern_).translate();
   std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(pcre2_compile_context_create(nullptr),
-                                                                                         &pcre2_compile_context_free);
+                                                                                        &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE where = 0;
@@ -162,12 +165,12 @@ void SplitPattern::for_each_match(std::string_view text, const std::function<boo
   size_t from = 0;
   while (from < text.size()) {
     // Without PCRE2_NO_UTF_CHECK each call would read the whole rest of the text.
-    const int result = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NO_UTF_CHECK,
-                                   match.get(), nullptr);
+    const int result =
+        pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
     if (result == PCRE2_ERROR_NOMATCH) return;
     if (result < 0) {
-      throw_error(ExitCode::kCheckpoint, "the split pattern ", pattern_, " gives up on a text of ", text.size(),
-                  " bytes (PCRE2 error ", result, ")");
+      throw_error(ExitCode::kCheckpoint, "the split pattern ", pattern_, " gives up on a text of ", text.size(), " bytes (PCRE2 error ",
+                  result, ")");
     }
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
     const size_t begin = bounds[0], end = bounds[1];

@@ -34,7 +34,10 @@ void read_normalizer(const JsonPart& part, std::vector<NormalizerStep>& steps) {
   } else {
     part.only({});
     step.kind = NormalizerStep::Kind::kUnicodeForm;
-    step.form = type == "NFC" ? UnicodeForm::kNfc : type == "NFD" ? UnicodeForm::kNfd : type == "NFKC" ? UnicodeForm::kNfkc : UnicodeForm::kNfkd;
+    step.form = type == "NFC"    ? UnicodeForm::kNfc
+                : type == "NFD"  ? UnicodeForm::kNfd
+                : type == "NFKC" ? UnicodeForm::kNfkc
+                                 : UnicodeForm::kNfkd;
   }
   steps.push_back(step);
 }
@@ -311,7 +314,8 @@ TokenizerParts read_tokenizer(std::string_view json, const std::string& source) 
   const JsonPart file(parsed, "", source);
   // truncation and padding are read by nobody: the configuration decides both (the header says so).
   file.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
-  if (file.has("version") && file.text("version") != "1.0") file.refuse("version \"", file.text("version"), "\" is not supported; known: 1.0");
+  if (file.has("version") && file.text("version") != "1.0")
+    file.refuse("version \"", file.text("version"), "\" is not supported; known: 1.0");
   TokenizerParts parts;
   if (file.has("normalizer")) read_normalizer(file.at("normalizer"), parts.normalizer);
   if (file.has("pre_tokenizer")) read_pre_tokenizer(file.at("pre_tokenizer"), parts.splits);

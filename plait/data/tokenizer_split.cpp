@@ -180,15 +180,11 @@ bool WordSplitter::run(size_t step_index, std::string_view text, const Sink& sin
   const Sink deeper = last ? Sink() : Sink([&](std::string_view piece) { return run(step_index + 1, piece, sink); });
   const Sink& next = last ? sink : deeper;
   switch (step.kind) {
-    case SplitStep::Kind::kBert:
-      return split_bert(text, next);
-    case SplitStep::Kind::kDigits:
-      return split_digits(text, step.individual_digits, next);
+    case SplitStep::Kind::kBert: return split_bert(text, next);
+    case SplitStep::Kind::kDigits: return split_digits(text, step.individual_digits, next);
     case SplitStep::Kind::kPattern:
-    case SplitStep::Kind::kLiteral:
-      return split_at_matches(step, text, next);
-    case SplitStep::Kind::kByteLevel:
-      return split_byte_level(step, text, next);
+    case SplitStep::Kind::kLiteral: return split_at_matches(step, text, next);
+    case SplitStep::Kind::kByteLevel: return split_byte_level(step, text, next);
   }
   return true;
 }

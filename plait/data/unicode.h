@@ -26,15 +26,15 @@ int64_t count_code_points(std::string_view text);
 
 bool is_ascii(std::string_view text);
 
-bool is_white_space(uint32_t code_point);          // Unicode White_Space; \s of the split patterns
-bool is_letter(uint32_t code_point);               // \p{L}
-bool is_number(uint32_t code_point);               // \p{N}
-bool is_numeric_character(uint32_t code_point);    // what the Digits step isolates: \p{N} of a newer Unicode
-bool is_word_character(uint32_t code_point);       // \w: decides where an added token with single_word may stand
-bool is_bert_punctuation(uint32_t code_point);     // every ASCII symbol, and P* of Unicode 9
-bool is_bert_control(uint32_t code_point);         // what BERT's clean_text drops, U+0000 and U+FFFD included
-bool is_bert_accent(uint32_t code_point);          // Mn of Unicode 9: what strip_accents drops after NFD
-bool is_cjk_ideograph(uint32_t code_point);        // gets blanks around it in BERT; kana and hangul do not
+bool is_white_space(uint32_t code_point);        // Unicode White_Space; \s of the split patterns
+bool is_letter(uint32_t code_point);             // \p{L}
+bool is_number(uint32_t code_point);             // \p{N}
+bool is_numeric_character(uint32_t code_point);  // what the Digits step isolates: \p{N} of a newer Unicode
+bool is_word_character(uint32_t code_point);     // \w: decides where an added token with single_word may stand
+bool is_bert_punctuation(uint32_t code_point);   // every ASCII symbol, and P* of Unicode 9
+bool is_bert_control(uint32_t code_point);       // what BERT's clean_text drops, U+0000 and U+FFFD included
+bool is_bert_accent(uint32_t code_point);        // Mn of Unicode 9: what strip_accents drops after NFD
+bool is_cjk_ideograph(uint32_t code_point);      // gets blanks around it in BERT; kana and hangul do not
 
 // Lower case of one character, without regard to its neighbours: at most two code points (U+0130).
 void append_lower_case(std::string& out, uint32_t code_point);

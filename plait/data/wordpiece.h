@@ -23,8 +23,8 @@ class WordPiece final : public WordModel {
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  Vocabulary first_;   // pieces that may begin a word
-  Vocabulary rest_;    // pieces that go on, without their prefix
+  Vocabulary first_;  // pieces that may begin a word
+  Vocabulary rest_;   // pieces that go on, without their prefix
   size_t longest_first_bytes_ = 0;
   size_t longest_rest_bytes_ = 0;
   int32_t unk_id_ = 0;

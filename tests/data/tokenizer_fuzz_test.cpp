@@ -20,18 +20,14 @@ json read_small() {
 }
 
 std::string random_text(std::mt19937_64& random, bool valid) {
-  static const char* const kPieces[] = {"hello", " world", "<|end|>", "[CLS]", "[MASK]", "  ", "\n", "'s", "caf\u00e9", "123", "\u4f60", "\U0001F600",
-                                        "e\u0301", "<m>", "abc", "!!!!"};
+  static const char* const kPieces[] = {"hello",     " world", "<|end|>", "[CLS]",      "[MASK]",  "  ",  "\n",  "'s",
+                                        "caf\u00e9", "123",    "\u4f60",  "\U0001F600", "e\u0301", "<m>", "abc", "!!!!"};
   std::string text;
   const auto pieces = random() % 12;
   for (uint64_t i = 0; i < pieces; ++i) {
     switch (random() % 3) {
-      case 0:
-        text += kPieces[random() % std::size(kPieces)];
-        break;
-      case 1:
-        append_code_point(text, static_cast<uint32_t>(random() % 0xD800));
-        break;
+      case 0: text += kPieces[random() % std::size(kPieces)]; break;
+      case 1: append_code_point(text, static_cast<uint32_t>(random() % 0xD800)); break;
       default:
         if (valid) {
           append_code_point(text, static_cast<uint32_t>(0xE000 + random() % (0x110000 - 0xE000)));

@@ -135,15 +135,17 @@ TEST(TokenizerRefusals, SplitPatternsThatMeanSomethingElseElsewhere) {
   auto with_pattern = [](const std::string& pattern) {
     json file = base_file("bpe");
     const json byte_level = file["pre_tokenizer"];
-    file["pre_tokenizer"] = {{"type", "Sequence"},
-                             {"pretokenizers",
-                              {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}}, byte_level}}};
+    file["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}}, byte_level}}};
     return file.dump();
   };
-  for (const char* pattern : {"\\w+", "\\h", "^a", "a$", "(", "[a", "[a[b]]", "[a&&b]", "\\p{Nonsense}", "\\p", "a\\", "(?<name>a)", "\\p{N}{1,3}+",
-                              "(?m)a", "[\\S]", "\\x41", "*"}) {
+  for (const char* pattern : {"\\w+", "\\h", "^a", "a$", "(", "[a", "[a[b]]", "[a&&b]", "\\p{Nonsense}", "\\p", "a\\", "(?<name>a)",
+                              "\\p{N}{1,3}+", "(?m)a", "[\\S]", "\\x41", "*"}) {
     const std::string message = refusal(with_pattern(pattern));
-    EXPECT_NE(message.find("pre_tokenizer.pretokenizers[0].pattern: Regex cannot be honoured"), std::string::npos) << pattern << ": " << message;
+    EXPECT_NE(message.find("pre_tokenizer.pretokenizers[0].pattern: Regex cannot be honoured"), std::string::npos)
+        << pattern << ": " << message;
   }
   for (const char* pattern : {"\\s+(?!\\S)", "[^\\s\\p{L}]", "\\u4e00|\\x{4E01}", "(?i:ab)", "\\p{N}{1,3}", "(?>a|b)", "[\\]\\-]"}) {
     EXPECT_NO_THROW(parse_tokenizer(with_pattern(pattern), "t")) << pattern;

@@ -27,7 +27,8 @@ TEST(Unicode, KindsCountAsInTokenizers) {
 TEST(Unicode, KindsOfSomeCharacters) {
   EXPECT_TRUE(is_white_space(0x85) && is_white_space(0x3000) && !is_white_space(0x180E) && !is_white_space(0x200B));
   EXPECT_TRUE(is_bert_punctuation('$') && is_bert_punctuation(0x3002) && !is_bert_punctuation(0xB2) && !is_bert_punctuation('a'));
-  EXPECT_TRUE(is_bert_control(0) && is_bert_control(0xFFFD) && is_bert_control(0xE000) && !is_bert_control('\t') && !is_bert_control(0x378));
+  EXPECT_TRUE(is_bert_control(0) && is_bert_control(0xFFFD) && is_bert_control(0xE000) && !is_bert_control('\t') &&
+              !is_bert_control(0x378));
   EXPECT_TRUE(is_bert_accent(0x301) && !is_bert_accent(0x903));
   EXPECT_TRUE(is_cjk_ideograph(0x4E00) && !is_cjk_ideograph(0x304B) && !is_cjk_ideograph(0xAC00) && !is_cjk_ideograph(0x2B920 - 1));
   EXPECT_TRUE(is_word_character('_') && is_word_character(0x301) && is_word_character(0x200D) && !is_word_character('-'));
@@ -47,7 +48,9 @@ TEST(Unicode, FindsTheFirstByteThatIsNotUtf8) {
 
 TEST(Unicode, ReplacesIllFormedPartsOneByOne) {
   const std::string r = "\xEF\xBF\xBD";
-  EXPECT_EQ(replace_invalid_utf8("a\xFF" "b"), "a" + r + "b");
+  EXPECT_EQ(replace_invalid_utf8("a\xFF"
+                                 "b"),
+            "a" + r + "b");
   EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98z"), r + "z");
   EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), r + r + r);
   EXPECT_EQ(replace_invalid_utf8("\xE4\xBD\xA0"), "\xE4\xBD\xA0");

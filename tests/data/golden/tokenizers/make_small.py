@@ -32,7 +32,8 @@ def bpe_base():
     spell = lambda text: "".join(alphabet[b] for b in text.encode())
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), (" ", "w"), ("o", "r"), (" w", "or"), ("l", "d"),
               (" wor", "ld"), ("1", "2"), ("12", "3"), ("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc"), (" ", " "),
-              ("  ", "  "), ("Ã", "©"), ("c", "a"), ("ca", "f"), ("caf", "Ã©"), ("'", "s"), ("!", "!"), ("!!", "!!")]
+              ("  ", "  "), ("Ã", "©"), ("c", "a"), ("ca", "f"), ("caf", "Ã©"), ("'", "s"), ("!", "!"), ("!!", "!!"),
+              ("q", "r"), ("p", "q"), ("p", "qr"), ("t", "u"), ("s", "t")]
     merges = [[spell(a) if a.isascii() else a, spell(b) if b.isascii() else b] for a, b in merges]
     vocab = {alphabet[b]: i for i, b in enumerate(range(256))}
     for a, b in merges:
@@ -79,7 +80,7 @@ def wordpiece_base():
 BPE_TEXTS = ["", " ", "hello world", "  hello   world  ", "abc abcabc", "abcab", "123 1234", "1'2'3's", "it's IT'S 'll 'LL 'S", "café cafe\u0301",
              "a\u00a0b\u3000c\u0085d\u180ee", "x\n\n y\r\n\tz", "!!!! !!!!!", "whole wholes", "\u4f60\u597d\uff0c \u00bd\u2167\u0664", "a, b, ,c",
              "<|end|>hello<|end|>", "<|en hello <|end|>!", "hello  <m>  world", "w<w>w <w> (<w>)", "\u017f's'\u017f", "\U0001f468\u200d\U0001f469",
-             "a" * 70 + " " * 40 + "b", "x" * 5 + "\u0301", "12\u00b23", "foo\n", "\n\n\n", "E\u0301E <n\u00c9> <n\u00e9> <ne\u0301>", "a--b-c"]
+             "a" * 70 + " " * 40 + "b", "x" * 5 + "\u0301", "12\u00b23", "foo\n", "\n\n\n", "E\u0301E <n\u00c9> <n\u00e9> <ne\u0301>", "a--b-c", "pqr pqrpq stu"]
 WORDPIECE_TEXTS = ["", " \t\n", "the cat sitting", "The CATS, sit!", "unable unablex", "caf\u00e9 CAFE\u0301 \u00fcber", "\u0130i\u0307 \u00df\u1e9e", "\u4e2d\u6587the\u4e2d",
                    "\u304b\u304c \u30ab", "don't. do not ' s", "a" * 12 + " " + "a" * 13, "a\u0000b\u200bc\ufffd\u00ade", "x\u00b2 $x -x- \u00bf\u3002\u2014",
                    "[CLS] the [MASK] [mask] [SEP]", "[PAD][UNK]x", "the\u2028cat\u3000cats\u0085s", "s\u0323\u0307", "\ue000a\U000f0000", "cat[foo]CAT [FOO]",
@@ -115,6 +116,7 @@ def variants(bpe, wordpiece):
            "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [end], "tokens": ["<|end|>"]}}}
     yield "gpt2", "bpe", {}
     yield "string merges", "bpe", {"model": {"merges": [" ".join(m) for m in bpe["model"]["merges"]]}}
+    yield "a merge twice: the later rank counts", "bpe", {"model": {"merges": bpe["model"]["merges"] + [["t", "u"]]}}
     yield "prefix space", "bpe", {"pre_tokenizer": dict(gpt2, add_prefix_space=True)}
     yield "smollm2: single digits", "bpe", {"pre_tokenizer": sequence({"type": "Digits", "individual_digits": True}, gpt2)}
     yield "runs of digits", "bpe", {"pre_tokenizer": sequence({"type": "Digits", "individual_digits": False}, gpt2)}
