@@ -122,6 +122,8 @@ def variants(bpe, wordpiece):
     yield "runs of digits", "bpe", {"pre_tokenizer": sequence({"type": "Digits", "individual_digits": False}, gpt2)}
     yield "llama3: pattern, ignore_merges, bos", "bpe", {"pre_tokenizer": sequence(split(llama3), plain), "model": {"ignore_merges": True},
                                                          "post_processor": {"type": "Sequence", "processors": [gpt2, bos]}}
+    yield "RobertaProcessing", "bpe", {"post_processor": {"type": "RobertaProcessing", "sep": ["hello", bpe["model"]["vocab"]["hello"]],
+                                                          "cls": ["<|end|>", end], "trim_offsets": True, "add_prefix_space": False}}
     yield "qwen2: NFC", "bpe", {"normalizer": {"type": "NFC"}, "pre_tokenizer": sequence(split(llama3.replace("{1,3}", "")), plain),
                                 "post_processor": gpt2, "added_tokens": added(bpe, ("<n\u00e9>", {"normalized": True}))}
     yield "NFKC then lower case", "bpe", {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}}
