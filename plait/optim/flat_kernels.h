@@ -1,7 +1,8 @@
 // The arithmetic of optimizer updates and norms on a contiguous run of elements, on the CPU, one thread: one pass, no temporaries, the
-// gradient's scale applied on the fly, compiled for several vector widths and chosen at run time. No torch in here. Unlike ATen's fused kernels, whose vector body and tail round differently (and whose grad_scale is fp32 and
-// writes the gradient back), an element's result here does not depend on where it lies, so copies of a tied or replicated parameter
-// at different offsets stay bit-equal, in fp32 and fp64 alike: no multiply-add is contracted, every operation is rounded on its own.
+// gradient's scale applied on the fly, compiled for several vector widths and chosen at run time. No torch in here.
+// Unlike ATen's fused kernels, whose vector body and tail may round differently (and whose grad_scale is fp32 and is written back to the
+// gradient), an element's result does not depend on where it lies: no multiply-add is contracted, every operation is rounded on its own.
+// So copies of a tied or replicated parameter at different offsets stay bit-equal, in fp32 and fp64 alike.
 #pragma once
 
 #include <cstdint>

@@ -113,7 +113,8 @@ std::vector<uint64_t> token_keys(uint64_t seed, uint64_t step, const MicroBatch&
 }
 
 std::vector<uint64_t> site_keys(const std::vector<uint64_t>& keys, int64_t layer, DropoutSite site, Span rows) {
-  PLAIT_CHECK(rows.begin >= 0 && rows.end() <= static_cast<int64_t>(keys.size()), "rows ", rows.begin, "..", rows.end(), " of ", keys.size());
+  PLAIT_CHECK(rows.begin >= 0 && rows.end() <= static_cast<int64_t>(keys.size()), "rows ", rows.begin, "..", rows.end(), " of ",
+              keys.size());
   const uint64_t place = chain({static_cast<uint64_t>(layer), static_cast<uint64_t>(site)});
   std::vector<uint64_t> result;
   result.reserve(static_cast<size_t>(rows.size));
