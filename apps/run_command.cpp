@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
@@ -43,10 +44,19 @@ RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment
   return o;
 }
 
+// OMP_NUM_THREADS, the launchers' way to say it, else the cores shared out over the ranks of this machine.
+int threads_of_rank(int64_t local_world_size) {
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    int given = std::atoi(text);
+    if (given > 0) return given;
+  }
+  auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, local_world_size)));
+}
+
 int run_one_rank(const Config& config, const RankEnvironment& env, const RankBody& body) {
   install_caching_allocator();
-  auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, env.local_world_size))));
+  at::set_num_threads(threads_of_rank(env.local_world_size));
   auto mesh = connect_mesh(layout_of(config), rendezvous_options(config, env));
   return body(*mesh, [](const std::string& line) { log_info(line); });
 }

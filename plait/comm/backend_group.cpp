@@ -2,6 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <chrono>
+
 #include "plait/base/error.h"
 
 namespace plait::detail {
@@ -13,6 +15,7 @@ struct GroupInfo {
   int64_t rank = 0;
   std::string where;
   at::Device device = at::kCPU;
+  double waited_seconds = 0;
 };
 
 // What runs, kept cheap: the text is made only when something fails.
@@ -33,8 +36,22 @@ struct Operation {
               " (ranks ", join(info.members), ") ", timed_out ? "timed out: " : "lost a peer: ", text);
 }
 
+// Adds the time until its end to the group's.
+class WaitClock {
+ public:
+  explicit WaitClock(GroupInfo& info) : info_(info), begin_(std::chrono::steady_clock::now()) {}
+  ~WaitClock() { info_.waited_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+  WaitClock(const WaitClock&) = delete;
+  WaitClock& operator=(const WaitClock&) = delete;
+
+ private:
+  GroupInfo& info_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
 template <class Function>
-auto guarded(const GroupInfo& info, const Operation& operation, const Function& function) {
+auto guarded(GroupInfo& info, const Operation& operation, const Function& function) {
+  WaitClock clock(info);
   try {
     return function();
   } catch (const Error&) {
@@ -46,7 +63,7 @@ auto guarded(const GroupInfo& info, const Operation& operation, const Function& 
 
 class BackendWork : public Work {
  public:
-  BackendWork(std::shared_ptr<const GroupInfo> info, Operation operation, c10::intrusive_ptr<c10d::Work> work)
+  BackendWork(std::shared_ptr<GroupInfo> info, Operation operation, c10::intrusive_ptr<c10d::Work> work)
       : info_(std::move(info)), operation_(operation), work_(std::move(work)) {}
   void wait() override {
     if (!work_) return;
@@ -56,7 +73,7 @@ class BackendWork : public Work {
   bool done() override { return !work_ || work_->isCompleted(); }
 
  private:
-  std::shared_ptr<const GroupInfo> info_;
+  std::shared_ptr<GroupInfo> info_;
   Operation operation_;
   c10::intrusive_ptr<c10d::Work> work_;
 };
@@ -79,13 +96,14 @@ c10d::ReduceOp backend_op(ReduceOp op) {
 class BackendGroup : public ProcessGroup {
  public:
   BackendGroup(c10::intrusive_ptr<c10d::Backend> backend, GroupInfo info)
-      : backend_(std::move(backend)), info_(std::make_shared<const GroupInfo>(std::move(info))) {}
+      : backend_(std::move(backend)), info_(std::make_shared<GroupInfo>(std::move(info))) {}
 
   int64_t rank() const override { return info_->rank; }
   int64_t size() const override { return static_cast<int64_t>(info_->members.size()); }
   const std::string& name() const override { return info_->name; }
   const std::vector<int64_t>& members() const override { return info_->members; }
   at::Device device() const override { return info_->device; }
+  double waited_seconds() const override { return info_->waited_seconds; }
 
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op) override {
     return run("all_reduce", tensor, [&] {
@@ -157,7 +175,7 @@ class BackendGroup : public ProcessGroup {
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::shared_ptr<const GroupInfo> info_;
+  std::shared_ptr<GroupInfo> info_;
 };
 
 }  // namespace

@@ -46,6 +46,9 @@ class ProcessGroup {
   virtual WorkPtr send(at::Tensor tensor, int64_t destination, int tag) = 0;
   virtual WorkPtr recv(at::Tensor tensor, int64_t source, int tag) = 0;
   virtual void barrier() = 0;
+
+  // Wall-clock seconds this rank has spent so far starting operations and inside wait() and barrier(); 0 for a group of one.
+  virtual double waited_seconds() const { return 0; }
 };
 using ProcessGroupPtr = std::shared_ptr<ProcessGroup>;
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "plait/base/error.h"
@@ -20,7 +21,17 @@ const Schedule& TrainStep::schedule_for(int64_t num_micro_batches) {
   return schedule_;
 }
 
+double TrainStep::group_seconds() const { return mesh_.data().waited_seconds() + mesh_.tensor().waited_seconds(); }
+
 StepResult TrainStep::run(const StepInput& input) {
+  double groups = group_seconds(), pipeline = mesh_.pipeline().waited_seconds();
+  StepResult result = run_measured(input);
+  result.times.communication_seconds = group_seconds() - groups;
+  result.times.pipeline_wait_seconds = mesh_.pipeline().waited_seconds() - pipeline;
+  return result;
+}
+
+StepResult TrainStep::run_measured(const StepInput& input) {
   StepResult result;
   result.loss_scale = scaler_.scale();
   model_.store.zero_gradients();
@@ -41,6 +52,8 @@ StepResult TrainStep::run(const StepInput& input) {
   result.loss = input.num_targets > 0 ? loss_sum / targets : 0.0;
   if (observer_) observer_(model_.store);
 
+  auto update_begin = std::chrono::steady_clock::now();
+  double waited = group_seconds() + mesh_.pipeline().waited_seconds();
   double norm = global_gradient_norm(model_.store, mesh_, config_.train.norm_type);
   result.gradient_norm = norm / scaler_.scale();
   bool finite = std::isfinite(norm);
@@ -54,6 +67,8 @@ StepResult TrainStep::run(const StepInput& input) {
     double factor = clip_factor(result.gradient_norm, config_.train.clip_grad) / scaler_.scale();
     model_.optimizer->step(result.learning_rate, factor);
   }
+  waited = group_seconds() + mesh_.pipeline().waited_seconds() - waited;
+  result.times.optimizer_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - update_begin).count() - waited;
   result.skipped = !finite;
   scaler_.update(!finite);
   if (scaler_.exhausted())

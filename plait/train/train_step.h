@@ -17,12 +17,20 @@ struct StepInput {
   int64_t step_index = 0;                 // 0-based; also the dropout step
 };
 
+// Where the time of one step went on this rank; the rest of the step is compute.
+struct StepTimes {
+  double communication_seconds = 0;  // in operations of the data and tensor groups, waiting for their other ranks included
+  double pipeline_wait_seconds = 0;  // in operations of the pipeline group: the bubble and the messages
+  double optimizer_seconds = 0;      // norm, clipping, update, without the communication of the norm
+};
+
 struct StepResult {
   double loss = 0;            // mean over the global batch, the same on all ranks
   double gradient_norm = 0;   // before clipping, without the loss scale
   double learning_rate = 0;   // used in this step
   double loss_scale = 1;      // used in this step
   bool skipped = false;       // float16 overflow: nothing moved
+  StepTimes times;
 };
 
 class TrainStep {
@@ -40,6 +48,8 @@ class TrainStep {
 
  private:
   const Schedule& schedule_for(int64_t num_micro_batches);
+  StepResult run_measured(const StepInput& input);
+  double group_seconds() const;  // so far, in the data and tensor groups
 
   const Config& config_;
   ParallelModel& model_;
