@@ -32,7 +32,7 @@ Dataset load(const RunInputs& in, const DataFileConfig& file, const char* settin
   options.progress = progress_lines(file.file, say);
   options.setting = setting;
   Dataset rows = load_dataset(file, in.config.task, in.config.preprocessor, tokenizer, in.shape, labels, options);
-  say(cat(setting, " ", file.file, ": ", summary(rows), rows.from_cache() ? " (cached)" : ""));
+  say(cat(setting, " ", file.file, ": ", summary(rows)));
   return rows;
 }
 
