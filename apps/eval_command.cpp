@@ -78,7 +78,7 @@ int eval_command(int argc, char** argv) {
     if (talks) log_info(line);
   });
   return run_ranks(config, launched, "", [&](Mesh& mesh, const auto& say) {
-    auto model = load_model(inputs, mesh, at::Device(resolve_device(config)), /*training=*/false, say);
+    auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);
     EvalResult result = evaluate(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
     if (mesh.rank() != 0) return 0;
     std::string line = json_line(result_fields(result));
@@ -104,7 +104,7 @@ int predict_command(int argc, char** argv) {
     if (talks) log_info(line);
   });
   return run_ranks(config, launched, "", [&](Mesh& mesh, const auto& say) {
-    auto model = load_model(inputs, mesh, at::Device(resolve_device(config)), /*training=*/false, say);
+    auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);
     at::Tensor logits = predict_logits(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
     if (mesh.rank() != 0) return 0;
     write_predictions(flags.value("output"), logits, inputs.labels);

@@ -10,6 +10,7 @@
 #include "plait/base/error.h"
 #include "plait/base/log.h"
 #include "plait/config/validate.h"
+#include "plait/plan/layout_check.h"
 #include "plait/train/trainer.h"
 #include "plait/train/work_dir.h"
 
@@ -59,6 +60,7 @@ int train_command(int argc, char** argv) {
   auto say = [talks](const std::string& line) {
     if (talks) log_info(line);
   };
+  check_layout(read_model_shape(config.model.path), layout_of(config), config);  // before anything is written
   // The process that talks holds the folder; ranks forked from it share its lock.
   std::unique_ptr<WorkDir> work_dir;
   if (talks) {
@@ -67,7 +69,7 @@ int train_command(int argc, char** argv) {
   }
   RunInputs inputs = prepare_inputs(config, RunKind::kTrain, config.train.work_dir + "/cache", say);
   return run_ranks(config, launched, config.train.work_dir + "/logs", [&](Mesh& mesh, const auto& say_rank) {
-    Trainer trainer(inputs, mesh, at::Device(resolve_device(config)), say_rank);
+    Trainer trainer(inputs, mesh, mesh.world().device(), say_rank);
     TrainSummary summary = trainer.run();
     if (mesh.rank() == 0) report(summary, say_rank);
     return 0;

@@ -248,9 +248,12 @@ void collect_flag(const std::string& flag, const SettingNode& value, const std::
   if (value.is_map() && names.is_section(name)) return collect_native(value, name, names, command_line, out);
   std::string canonical = names.canonical_of_flag(name);
   if (canonical.empty()) {
-    std::string near = names.nearest_flag(name);
-    throw_error(ExitCode::kUsage, "unknown ", command_line ? cat("flag --", name) : cat("key ", name, " (", origin, ")"),
-                near.empty() ? std::string("; docs/settings.md lists all names") : cat("; nearest known name: ", near));
+    std::string near = names.nearest_flag(name), hint = "; docs/settings.md lists all names";
+    auto dot = name.rfind('.');
+    if (!near.empty()) hint = cat("; nearest known name: ", near);
+    else if (dot != std::string::npos && names.is_section(name.substr(0, dot)))
+      hint = cat("; ", name.substr(0, dot), " has ", names.members(name.substr(0, dot)));
+    throw_error(ExitCode::kUsage, "unknown ", command_line ? cat("flag --", name) : cat("key ", name, " (", origin, ")"), hint);
   }
   if (names.is_section(canonical) && !value.is_null())
     throw_error(ExitCode::kUsage, name, " (", origin, ") is a section: give {", names.members(canonical), "} or one dotted name");
