@@ -52,7 +52,7 @@ int dispatch(int argc, char** argv) {
     names.push_back(command.name);
   }
   std::string close = plait::nearest(word, names);
-  plait::throw_error(plait::ExitCode::kUsage, "unknown command '", word, "'", close.empty() ? "" : "; did you mean '" + close + "'?",
+  plait::throw_error(plait::ExitCode::kUsage, "unknown command '", word, "'", close.empty() ? "." : "; did you mean '" + close + "'?",
                      " Commands: ", plait::join(names));
 }
 

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kHelp =
     "usage: plait train [CONFIG] [--flag value ...] [--set a.b=c ...]\n\n"
     "Trains a model in any data x tensor x pipeline layout. Starts its own local ranks when no launcher did.\n"
-    "  CONFIG                 settings file: native YAML, the article's YAML, Hugging Face TrainingArguments (docs/settings.md)\n"
+    "  CONFIG                 settings file: native YAML or JSON, Hugging Face TrainingArguments (docs/settings.md)\n"
     "  --model DIR            Hugging Face folder     --task text-classification | text-generation\n"
     "  --train_file FILE      --valid_file FILE       --work_dir DIR\n"
     "  --data_parallel_size N --model_parallel_size N --pipeline_parallel_size N\n"

@@ -76,7 +76,7 @@ class Snippets(unittest.TestCase):
 
     def shell(self, script, *options):
         return subprocess.run(["bash", *options, "-c", script], cwd=self.scratch, env=self.environment, stdin=subprocess.DEVNULL, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
 
     def check_console(self, text):
         commands = []  # [command, expected lines]
