@@ -28,7 +28,8 @@ part "4 train"
 build/plait train configs/quickstart.yaml "$@"
 part "5 evaluate"
 mkdir -p runs/wordnet12
-build/plait eval --model runs/wordnet12/output --data datasets/wordnet12/test.jsonl --set preprocessor.sequence_length=64 |
+build/plait eval --model runs/wordnet12/output --data datasets/wordnet12/test.jsonl --set preprocessor.sequence_length=64 \
+  --data_parallel_size 2 |
   tee runs/wordnet12/quickstart_eval.json
 accuracy=$(python3 -c 'import json, sys; print("%.4f" % json.loads(open(sys.argv[1]).read().strip().splitlines()[-1])["eval_accuracy"])' \
   runs/wordnet12/quickstart_eval.json)

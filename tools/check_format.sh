@@ -3,13 +3,21 @@
 # clang-format 14 is what counts (Debian 12); other versions break lines differently.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case ${1:-} in
-  '') action=(--dry-run -Werror) ;;
-  --fix) action=(-i) ;;
-  *) echo "error: unknown word '$1'; known: --fix" >&2; exit 2 ;;
-esac
 tool=$(command -v clang-format-14 || command -v clang-format) || { echo "error: clang-format is missing: run setup/install.sh" >&2; exit 2; }
 mapfile -d '' files < <(git ls-files -z '*.h' '*.cpp' '*.cu')
 [ ${#files[@]} -gt 0 ] || exit 0
-"$tool" --style=file "${action[@]}" "${files[@]}" || { echo "error: not formatted; run tools/check_format.sh --fix" >&2; exit 1; }
+case ${1:-} in
+  '') ;;
+  --fix) exec "$tool" --style=file -i "${files[@]}" ;;
+  *) echo "error: unknown word '$1'; known: --fix" >&2; exit 2 ;;
+esac
+unformatted=()
+for file in "${files[@]}"; do
+  [ ! -e "$file" ] || "$tool" --style=file "$file" | cmp -s - "$file" || unformatted+=("$file")
+done
+if [ ${#unformatted[@]} -gt 0 ]; then
+  printf 'not formatted: %s\n' "${unformatted[@]}"
+  echo "error: ${#unformatted[@]} of ${#files[@]} files are not formatted; run tools/check_format.sh --fix" >&2
+  exit 1
+fi
 echo "format: ${#files[@]} files are in order"
