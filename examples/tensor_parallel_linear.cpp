@@ -45,13 +45,12 @@ Result run_on(int64_t tensor_ranks) {
     down.bind();
 
     at::Tensor x = at::linspace(-1, 1, 5 * 6, at::kDouble).reshape({5, 6}).requires_grad_(true);  // [T, I], the same on every rank
-    at::Tensor hidden = at::gelu(up.forward(x));  // [T, o]: own columns; nothing was sent
-    at::Tensor y = down.forward(hidden);          // [T, O]: summed over the ranks
+    at::Tensor hidden = at::gelu(up.forward(x));                                                  // [T, o]: own columns; nothing was sent
+    at::Tensor y = down.forward(hidden);                                                          // [T, O]: summed over the ranks
     (y * y).sum().backward();
 
     std::lock_guard<std::mutex> lock(mutex);
-    if (tensor_ranks > 1)
-      std::printf("rank %d holds %d of 10 columns\n", static_cast<int>(mesh.rank()), static_cast<int>(hidden.size(1)));
+    if (tensor_ranks > 1) std::printf("rank %d holds %d of 10 columns\n", static_cast<int>(mesh.rank()), static_cast<int>(hidden.size(1)));
     for (const auto& p : store.parameters()) collect(*p, result);
     if (mesh.rank() == 0) result.output = y.detach(), result.input_gradient = x.grad();
   });
@@ -66,7 +65,7 @@ int main() {
   Result one = run_on(1), four = run_on(4);
   double output = difference(four.output, one.output), input = difference(four.input_gradient, one.input_gradient), weights = 0;
   for (const auto& [name, gradient] : one.weight_gradients) weights = std::max(weights, difference(four.weight_gradients[name], gradient));
-  std::printf("4 ranks against 1: largest relative difference of the output %.1e, input gradient %.1e, weight gradients %.1e\n", output, input,
-              weights);
+  std::printf("4 ranks against 1: largest relative difference of the output %.1e, input gradient %.1e, weight gradients %.1e\n", output,
+              input, weights);
   return std::max({output, input, weights}) < 1e-12 ? 0 : 1;
 }

@@ -31,8 +31,8 @@ int main(int argc, char** argv) {
       plait::Trainer trainer(inputs, mesh, at::kCPU, say);
       plait::TrainSummary summary = trainer.run();
       if (mesh.rank() != 0) return;
-      std::printf("%d steps on %d ranks, last loss %.3f\n", static_cast<int>(summary.num_steps), static_cast<int>(inputs.layout.world_size()),
-                  summary.last_loss);
+      std::printf("%d steps on %d ranks, last loss %.3f\n", static_cast<int>(summary.num_steps),
+                  static_cast<int>(inputs.layout.world_size()), summary.last_loss);
       std::printf("model folder: %s\n", summary.output_folder.c_str());
     });
     return 0;

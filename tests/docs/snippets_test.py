@@ -101,6 +101,8 @@ class Snippets(unittest.TestCase):
             for word in words:
                 if REPOSITORY_PATH.match(word):
                     self.assertTrue((SOURCE / word).exists(), f"{word} does not exist")
+            if words and REPOSITORY_PATH.match(words[0]):
+                self.assertTrue(os.access(SOURCE / words[0], os.X_OK), f"{words[0]} cannot be executed")
             names = [i for i, word in enumerate(words) if word in ("plait", "build/plait") and words[i + 1 : i + 2] == ["train"]]
             if names and "--print-config" not in words:
                 command = shlex.join(["plait", *words[names[0] + 1 :], "--print-config"])
