@@ -8,7 +8,7 @@ What is in a fenced block decides what happens to it:
   sh            checked, not run: syntax, the repository's files that it names, and `plait train` lines with --print-config
   yaml, json    settings: `plait train FILE --print-config` must accept them
   python        must compile
-Links to files of the repository must exist.
+Files that a document links to or names in backticks must exist.
 """
 import os
 import pathlib
@@ -23,6 +23,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PLAIT_BUILD", SOURCE / "build")).resolve()
 DOCUMENTS = sorted(p for p in [*SOURCE.glob("*.md"), *SOURCE.glob("docs/*.md"), *SOURCE.glob("examples/*.md")] if p.name != "settings.md")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+NAMED_FILE = re.compile(r"`((?:apps|cmake|configs|docs|examples|plait|setup|tests|tools)/[\w./-]+\.(?:h|cpp|py|sh|md|yaml|txt))`")
 REPOSITORY_PATH = re.compile(r"^(\./)?(configs|examples|setup|tests|tools|apps|plait|docs|cmake)/[\w./-]+$|^\./[\w.-]+\.sh$")
 
 
@@ -134,6 +135,10 @@ class Snippets(unittest.TestCase):
         for number, info, text in blocks(document):
             with self.subTest(line=number, kind=info):
                 self.check_block(info, text)
+        for name in NAMED_FILE.findall(document.read_text()):
+            if not re.search("[A-Z]{4}", name):  # plait/plan/schedule_NAME.cpp
+                with self.subTest(file=name):
+                    self.assertTrue((SOURCE / name).exists(), f"{document.name} names {name}")
         for target, _ in LINK.findall(document.read_text()):
             if "://" not in target:
                 with self.subTest(link=target):
