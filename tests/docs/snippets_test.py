@@ -21,7 +21,7 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PLAIT_BUILD", SOURCE / "build")).resolve()
-DOCUMENTS = sorted(p for p in [*SOURCE.glob("*.md"), *SOURCE.glob("docs/*.md"), *SOURCE.glob("examples/*.md")] if p.name != "settings.md")
+DOCUMENTS = sorted(p for p in [*SOURCE.glob("*.md"), *SOURCE.glob("docs/*.md"), *SOURCE.glob("examples/*.md"), *SOURCE.glob("benchmarks/*.md")] if p.name != "settings.md")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 NAMED_FILE = re.compile(r"`((?:apps|cmake|configs|docs|examples|plait|setup|tests|tools)/[\w./-]+\.(?:h|cpp|py|sh|md|yaml|txt))`")
 REPOSITORY_PATH = re.compile(r"^(\./)?(configs|examples|setup|tests|tools|apps|plait|docs|cmake)/[\w./-]+$|^\./[\w.-]+\.sh$")
