@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <set>
@@ -91,6 +92,13 @@ Config parity_config(DType dtype, OptimizerKind optimizer, double clip) {
 
 namespace {
 
+// Index in Hugging Face's layout of element `stored` of a logical tensor in stored layout.
+int64_t file_index(const Parameter& p, int64_t stored) {
+  if (!p.transposed) return stored;
+  int64_t rows = p.global_shape[0], columns = p.global_shape[1];  // of the file; stored is [columns, rows]
+  return stored % rows * columns + stored / rows;
+}
+
 // Puts this rank's runs of a tensor into the FULL tensor; a second copy must be bit-equal to the first.
 void merge(FullTensors& full, std::map<std::string, std::vector<bool>>& seen, const Parameter& p, const at::Tensor& local) {
   at::Tensor flat = local.to(at::kDouble).contiguous().flatten();
@@ -103,7 +111,7 @@ void merge(FullTensors& full, std::map<std::string, std::vector<bool>>& seen, co
   was.resize(static_cast<size_t>(total));
   for_each_run(p, [&](int64_t global_begin, int64_t local_begin, int64_t length) {
     for (int64_t i = 0; i < length; ++i) {
-      auto g = static_cast<size_t>(global_begin + i);
+      auto g = static_cast<size_t>(file_index(p, global_begin + i));
       double v = values[local_begin + i];
       if (was[g] && !(out[g] == v || (std::isnan(out[g]) && std::isnan(v)))) {
         ADD_FAILURE() << p.name << "[" << g << "]: copies differ: " << out[g] << " and " << v;
@@ -115,32 +123,38 @@ void merge(FullTensors& full, std::map<std::string, std::vector<bool>>& seen, co
   });
 }
 
+TokenRow token_row(const Samples& samples, int64_t index, Task task) {
+  auto i = static_cast<size_t>(index);
+  TokenRow row;
+  row.row_id = index;
+  row.ids = samples.ids[i];
+  if (!samples.masks.empty()) row.attention_mask = samples.masks[i];
+  if (!samples.types.empty()) row.token_types = samples.types[i];
+  if (!samples.labels.empty()) row.labels = samples.labels[i];
+  if (!samples.document_starts.empty()) row.document_starts = samples.document_starts[i];
+  if (task == Task::kTextClassification && !samples.classes.empty()) row.label_class = samples.classes[i];
+  return row;
+}
+
+}  // namespace
+
 std::vector<MicroBatch> own_micro_batches(const Samples& samples, const Config& config, const Mesh& mesh) {
   int64_t ga = config.train.distributed.gradient_accumulation_steps;
   std::vector<MicroBatch> batches;
   for (int64_t m = 0; m < ga; ++m) {
-    Span span = micro_batch_span(static_cast<int64_t>(samples.ids.size()), mesh.layout().dp_size, ga, mesh.coordinate().dp, m);
+    Span span = micro_batch_span(samples.size(), mesh.layout().dp_size, ga, mesh.coordinate().dp, m);
     std::vector<TokenRow> rows;
-    for (int64_t r = span.begin; r < span.end(); ++r) {
-      TokenRow row;
-      row.row_id = r;
-      row.ids = samples.ids[static_cast<size_t>(r)];
-      if (config.task == Task::kTextClassification) row.label_class = samples.classes[static_cast<size_t>(r)];
-      rows.push_back(row);
-    }
+    for (int64_t r = span.begin; r < span.end(); ++r) rows.push_back(token_row(samples, r, config.task));
     batches.push_back(make_micro_batch(rows, config.task));
   }
   return batches;
 }
 
-int64_t all_targets(const Samples& samples, Task task) {
-  if (task == Task::kTextClassification) return static_cast<int64_t>(samples.ids.size());
+int64_t count_all_targets(const Samples& samples, Task task) {
   int64_t n = 0;
-  for (const auto& ids : samples.ids) n += static_cast<int64_t>(ids.size()) - 1;
+  for (int64_t r = 0; r < samples.size(); ++r) n += count_targets(token_row(samples, r, task), task);
   return n;
 }
-
-}  // namespace
 
 RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLayout& layout, const Samples& samples, int num_steps,
                      const Hooks& hooks) {
@@ -148,13 +162,15 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
   config.train.distributed.data_parallel_size = layout.dp_size;
   config.train.distributed.pipeline_parallel_size = layout.pp_size;
   config.train.distributed.model_parallel_size = layout.tp_size;
+  config.train.batch_size = std::max<int64_t>(samples.size(), layout.dp_size);
   check_layout(shape, layout, config);
   HeadOptions head{config.task, config.task == Task::kTextClassification ? shape.num_labels : 0, config.train.label_smoothing};
   RunRecord record;
   std::mutex mutex;
   std::map<std::string, std::vector<bool>> seen_gradients, seen_weights;
   run_thread_ranks(layout, [&](Mesh& mesh) {
-    auto model = parallelize(config, shape, head, mesh, at::kCPU, {.all_random = true});
+    auto model = parallelize(config, shape, head, mesh, at::kCPU, {.all_random = hooks.all_random});
+    if (hooks.prepare) hooks.prepare(mesh, *model);
     TrainStep step(config, *model, mesh, num_steps);
     int64_t now = 0;
     step.set_gradient_observer([&](ParameterStore& store) {
@@ -164,15 +180,17 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
     });
     if (hooks.local_gradients)
       step.set_local_gradient_observer([&](ParameterStore& store) { hooks.local_gradients(mesh.coordinate(), now, store); });
-    auto batches = own_micro_batches(samples, config, mesh);
     for (; now < num_steps; ++now) {
-      StepResult r = step.run({batches, all_targets(samples, config.task), now});
+      const Samples& rows = hooks.samples ? hooks.samples(now) : samples;
+      StepResult r = step.run({own_micro_batches(rows, config, mesh), count_all_targets(rows, config.task), now});
+      if (hooks.after_step) hooks.after_step(mesh, *model, step, now, r);
       std::lock_guard lock(mutex);
       auto n = static_cast<size_t>(now);
       if (record.losses.size() <= n) {
         record.losses.push_back(r.loss);
         record.norms.push_back(r.gradient_norm);
         record.skipped.push_back(r.skipped);
+        record.loss_scales.push_back(r.loss_scale);
       }
       EXPECT_EQ(record.losses[n], r.loss) << "rank " << mesh.rank() << " step " << n;
       EXPECT_EQ(record.norms[n], r.gradient_norm) << "rank " << mesh.rank() << " step " << n;
@@ -181,6 +199,8 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
     std::lock_guard lock(mutex);
     for (const auto& p : model->store.parameters()) merge(record.weights, seen_weights, *p, p->master);
   });
+  for (const auto& [name, seen] : seen_weights)
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](bool there) { return there; })) << name << ": elements that no rank holds";
   return record;
 }
 
@@ -208,6 +228,20 @@ double worst_difference(const FullTensors& a, const FullTensors& b, std::string*
   return worst;
 }
 
+double full_norm(const FullTensors& tensors, double p) {
+  double sum = 0, largest = 0;
+  for (const auto& [name, values] : tensors)
+    for (double v : values) sum += v * v, largest = std::max(largest, std::abs(v));
+  return p == 2.0 ? std::sqrt(sum) : largest;
+}
+
+void expect_bit_equal(const RunRecord& a, const RunRecord& b, const std::string& what) {
+  EXPECT_EQ(a.losses, b.losses) << what;
+  EXPECT_EQ(a.norms, b.norms) << what;
+  EXPECT_TRUE(a.first_gradients == b.first_gradients) << what << ": gradients";
+  EXPECT_TRUE(a.weights == b.weights) << what << ": weights";
+}
+
 void expect_same_run(const RunRecord& run, const RunRecord& reference, double bound, double weight_bound, const std::string& what) {
   ASSERT_EQ(run.losses.size(), reference.losses.size()) << what;
   for (size_t i = 0; i < run.losses.size(); ++i) {
@@ -218,6 +252,10 @@ void expect_same_run(const RunRecord& run, const RunRecord& reference, double bo
   EXPECT_LE(worst_difference(run.first_gradients, reference.first_gradients, &where), bound) << what << " gradient of " << where;
   EXPECT_LE(worst_difference(run.weights, reference.weights, &where), weight_bound) << what << " weights of " << where;
 }
+
+MeshLayout grid(int64_t dp, int64_t tp, int64_t pp) { return {.dp_size = dp, .pp_size = pp, .tp_size = tp}; }
+
+std::string name_of(const MeshLayout& l) { return cat("dp", l.dp_size, "-tp", l.tp_size, "-pp", l.pp_size); }
 
 std::vector<MeshLayout> lay() {
   std::vector<MeshLayout> layouts;
