@@ -28,6 +28,8 @@ done
 [ $full = no ] || labels+=(ranks-full)
 
 setup/install.sh
+# The program's own tests read a real model and real text (90 MB, fetched once).
+[[ " ${labels[*]} " != *" procs "* ]] || setup/fetch.sh minilm wordnet12 gpt2-tokenizer
 setup/build.sh
 pattern=$(IFS='|'; echo "${labels[*]}")
 echo "tests: ctest -L '^(${labels[*]})\$' in build/"
