@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tool=$(command -v clang-format-14 || command -v clang-format) || { echo "error: clang-format is missing: run setup/install.sh" >&2; exit 2; }
-mapfile -d '' files < <(git ls-files -z '*.h' '*.cpp' '*.cu')
+files=()
+while IFS= read -r -d "" file; do [ ! -e "$file" ] || files+=("$file"); done < <(git ls-files -z "*.h" "*.cpp" "*.cu")
 [ ${#files[@]} -gt 0 ] || exit 0
 case ${1:-} in
   '') ;;
@@ -13,7 +14,7 @@ case ${1:-} in
 esac
 unformatted=()
 for file in "${files[@]}"; do
-  [ ! -e "$file" ] || "$tool" --style=file "$file" | cmp -s - "$file" || unformatted+=("$file")
+  "$tool" --style=file "$file" | cmp -s - "$file" || unformatted+=("$file")
 done
 if [ ${#unformatted[@]} -gt 0 ]; then
   printf 'not formatted: %s\n' "${unformatted[@]}"
