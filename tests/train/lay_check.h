@@ -15,7 +15,7 @@ struct LayCheck {
   int64_t num_steps = 4;
   std::vector<int64_t> accumulation = {2};
   std::vector<MeshLayout> layouts = lay();
-  std::optional<bool> sequence_parallel;  // none: both, where there is a tensor axis
+  std::optional<bool> sequence_parallel = std::nullopt;  // none: both, where there is a tensor axis
 };
 
 // Every layout against one process with one micro-batch; a pipeline of 8 gets 9 layers.

@@ -59,8 +59,8 @@ TEST(ParameterSplit, CountIsTheFormula) {
 }
 
 TEST(ParameterSplit, OwnedPiecesAreTheModel) {
-  for (auto [shape_of, task] : {std::pair{t0_shape, Task::kTextGeneration}, std::pair{t0b_shape, Task::kTextGeneration},
-                                std::pair{tiny_bert_shape, Task::kTextClassification}})
+  for (auto [shape_of, task] : {std::pair{&t0_shape, Task::kTextGeneration}, std::pair{&t0b_shape, Task::kTextGeneration},
+                                std::pair{&tiny_bert_shape, Task::kTextClassification}})
     for (const auto& layout : lay()) {
       ModelShape shape = shape_of(layout.pp_size == 8 ? 9 : 5);
       for (bool sequence : {false, true}) {
