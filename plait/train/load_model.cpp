@@ -16,6 +16,26 @@ std::vector<TensorSpec> tensor_specs(const ModelShape& shape, const HeadOptions&
   return specs;
 }
 
+WeightLoadOptions folder_options(const RunInputs& in, bool training) {
+  const FamilyNames& names = family_names(in.shape.family);
+  WeightLoadOptions options;
+  options.all = tensor_specs(in.shape, in.head);
+  if (training && in.head.task == Task::kTextClassification) options.may_be_missing = {names.classifier, names.pooler};
+  return options;
+}
+
+WeightLoadOptions head_options(const RunInputs& in) {
+  const ModelConfig& config = in.config.model;
+  if (in.head.task != Task::kTextClassification)
+    throw_error(ExitCode::kUsage, "model.head_init ", config.head_init, in.config.where("model.head_init"),
+                " is for classification; this run's task is text-generation");
+  WeightLoadOptions options;
+  options.only = {family_names(in.shape.family).classifier};
+  for (auto& spec : tensor_specs(in.shape, in.head))
+    if (spec.name.starts_with(options.only[0])) options.all.push_back(std::move(spec));
+  return options;
+}
+
 std::string architecture(const ModelShape& shape, Task task) {
   if (shape.family == Family::kBert) return task == Task::kTextClassification ? "BertForSequenceClassification" : "BertForMaskedLM";
   if (shape.model_type == "gpt2") return "GPT2LMHeadModel";
@@ -30,26 +50,19 @@ std::unique_ptr<ParallelModel> load_model(const RunInputs& in, const Mesh& mesh,
   const ModelConfig& config = in.config.model;
   bool random = config.init == "random";
   auto model = parallelize(in.config, in.shape, in.head, mesh, device, {.training = training, .seed_values = random});
-  const FamilyNames& names = family_names(in.shape.family);
   auto seed = static_cast<uint64_t>(in.config.train.seed);
   if (!random) {
-    SafetensorsFolder folder(config.path);
-    WeightLoadOptions options;
-    options.all = tensor_specs(model->shape, model->head);
-    if (training && in.head.task == Task::kTextClassification) options.may_be_missing = {names.classifier, names.pooler};
-    LoadReport report = load_weights(model->store, folder, options);
+    LoadReport report = load_weights(model->store, SafetensorsFolder(config.path), folder_options(in, training));
     if (!report.seeded.empty()) model->store.initialize(seed, false, report.seeded);
     if (std::string notice = report.notice(config.path); !notice.empty()) say(notice);
   }
-  if (!config.head_init.empty()) {
-    if (in.head.task != Task::kTextClassification)
-      throw_error(ExitCode::kUsage, "model.head_init ", config.head_init, in.config.where("model.head_init"),
-                  " is for classification; this run's task is text-generation");
-    WeightLoadOptions options;
-    options.only = {names.classifier};
-    load_weights(model->store, SafetensorsFolder::of_file(config.head_init), options);
-  }
+  if (!config.head_init.empty()) load_weights(model->store, SafetensorsFolder::of_file(config.head_init), head_options(in));
   return model;
+}
+
+void check_model_files(const RunInputs& in, bool training) {
+  if (in.config.model.init != "random") resolve_weights(SafetensorsFolder(in.config.model.path), folder_options(in, training));
+  if (!in.config.model.head_init.empty()) resolve_weights(SafetensorsFolder::of_file(in.config.model.head_init), head_options(in));
 }
 
 void export_folder(const ParallelModel& model, const RunInputs& in, Mesh& mesh, const std::string& folder) {

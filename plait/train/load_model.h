@@ -16,6 +16,9 @@ namespace plait {
 std::unique_ptr<ParallelModel> load_model(const RunInputs& inputs, const Mesh& mesh, at::Device device, bool training,
                                           const std::function<void(const std::string&)>& say);
 
+// The same refusals as load_model, from the headers of the model's files alone: before any process group exists.
+void check_model_files(const RunInputs& inputs, bool training);
+
 // Writes the weights as a Hugging Face folder (collective over the mesh).
 void export_folder(const ParallelModel& model, const RunInputs& inputs, Mesh& mesh, const std::string& folder);
 

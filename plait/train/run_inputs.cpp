@@ -5,6 +5,7 @@
 
 #include "plait/base/error.h"
 #include "plait/plan/layout_check.h"
+#include "plait/train/load_model.h"
 
 namespace plait {
 
@@ -96,6 +97,7 @@ RunInputs prepare_inputs(const Config& config, RunKind kind, const std::string& 
   if (labels && !training && in.shape.num_labels > 0 && in.shape.num_labels != in.labels.size())
     throw_error(ExitCode::kUsage, "dataset.labels names ", in.labels.size(), " classes, the model in ", config.model.path, " has ",
                 in.shape.num_labels);
+  check_model_files(in, training);
   return in;
 }
 
