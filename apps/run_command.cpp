@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <thread>
 
 #include "plait/base/error.h"
@@ -41,6 +44,8 @@ RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment
   o.listen_fd = env.listen_fd;
   o.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.train.comm_timeout_seconds * 1000));
   o.backend = resolve_device(config) == "cuda" ? "nccl" : "gloo";
+  // The torch launcher's store outlives a restart: each attempt meets under keys of its own.
+  if (auto attempt = process_variable("TORCHELASTIC_RESTART_COUNT"); attempt && !env.listen) o.key_prefix = "attempt_" + *attempt;
   return o;
 }
 
@@ -61,7 +66,30 @@ int run_one_rank(const Config& config, const RankEnvironment& env, const RankBod
   return body(*mesh, [](const std::string& line) { log_info(line); });
 }
 
+// This process's own arguments, to start it anew.
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
 }  // namespace
+
+void settle_thread_waiting(const Config& config, bool launched) {
+  if (launched || layout_of(config).world_size() != 1 || std::thread::hardware_concurrency() < 2) return;
+  if (process_variable("OMP_WAIT_POLICY") || process_variable("GOMP_SPINCOUNT")) return;
+  // libgomp's threads spin for milliseconds at the end of each region; where another program wants the core, that is a tenfold loss.
+  // It reads the variable when it is loaded, so the program starts itself once more.
+  ::setenv("GOMP_SPINCOUNT", "2000", 1);
+  auto words = own_arguments();
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::cout.flush();
+  if (!words.empty()) ::execv("/proc/self/exe", argv.data());
+  log_warning("threads wait by spinning: the program could not start itself again");
+}
 
 std::string CommandFlags::value(const std::string& name) const {
   for (const auto& [key, text] : own)

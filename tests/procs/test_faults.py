@@ -1,0 +1,179 @@
+"""Ranks that fail, launchers that are interrupted or killed: every run ends soon, with the first cause last, and leaves nothing behind."""
+import os
+import signal
+import time
+import unittest
+
+import tiny
+from program import ProgramTest, layout_flags, read_bytes
+
+SOON = 10  # seconds from the fault to the end of the launcher (invariant HANG)
+PEER_LOST = 6
+
+
+class FaultTest(ProgramTest):
+    def words(self, layout, *more, work_dir="run"):
+        rows = tiny.bert_rows(self.path("rows.jsonl"), 16)
+        return ["train", "--model", tiny.BERT, "--train_file", rows, "--set", "train.batch_size=8", "--set", "train.max_steps=4",
+                "--work_dir", self.path(work_dir), *layout_flags(layout), *more]
+
+    def wait_for_steps(self, process, work_dir="run", count=1, timeout=120):
+        """Until metrics.jsonl of the run holds `count` lines."""
+        path, end = self.path(work_dir, "metrics.jsonl"), time.monotonic() + timeout
+        while not (os.path.exists(path) and read_bytes(path).count(b"\n") >= count):
+            self.assertIsNone(process.poll(), "the run ended before its first step")
+            self.assertLess(time.monotonic(), end, "no step was made")
+            time.sleep(0.02)
+
+    def assert_nothing_left(self, within=SOON):
+        end = time.monotonic() + within
+        while self.left_behind():
+            self.assertLess(time.monotonic(), end, f"processes left behind: {self.left_behind()}")
+            time.sleep(0.05)
+
+
+class RanksThatFail(FaultTest):
+    """2x2x2: rank 3 is data 0, pipeline 1, tensor 1."""
+
+    def fails(self, action, place, code):
+        fault = f"{action}:3:{place}" + (":3" if place == "step" else "")
+        process = self.start(self.words("2x2x2"), env=self.environment(PLAIT_FAULT=fault))
+        # The fault's moment is seen from outside: a killed rank is gone, one that throws writes its error line.
+        if place == "step":
+            self.wait_for_steps(process, count=2)
+        begin = time.monotonic()
+        done = self.finish(process, 120, begin)
+        self.assertEqual(done.code, code, done)
+        if place == "step":
+            self.assertLess(done.seconds, SOON, done)
+        self.assertIn("rank 3 (", done.last_line, done)
+        self.assertIn("dp 0, pp 1, tp 1", done.last_line, done)
+        self.assertIn("failed first", done.last_line, done)
+        if action == "throw":
+            self.assertIn("PLAIT_FAULT", done.last_line, done)
+            self.assertIn(place, done.last_line, done)
+        else:
+            self.assertIn("signal 9", done.last_line, done)
+        self.assert_nothing_left(1)
+        self.assertFalse(os.path.exists(self.path("run", "output")))
+        return done
+
+    def test_killed_at_start(self):
+        self.fails("kill", "start", PEER_LOST)
+
+    def test_killed_in_step_3(self):
+        self.fails("kill", "step", PEER_LOST)
+        self.assertEqual(len(self.metrics("run")[0]), 2)
+
+    def test_killed_while_exporting(self):
+        self.fails("kill", "export", PEER_LOST)
+
+    def test_throws_at_start(self):
+        self.fails("throw", "start", 1)
+
+    def test_throws_in_step_3(self):
+        self.fails("throw", "step", 1)
+
+    def test_throws_while_exporting(self):
+        self.fails("throw", "export", 1)
+
+    def test_earlier_output_survives_a_failed_export(self):
+        self.ok(*self.words("2x1x1"))
+        before = {f: read_bytes(self.path("run", "output", f)) for f in sorted(os.listdir(self.path("run", "output")))}
+        for fault in ("kill:1:export", "throw:0:export"):
+            done = self.run_plait(*self.words("2x1x1", "--lr", "1e-2"), PLAIT_FAULT=fault)
+            self.assertIn(done.code, (1, PEER_LOST), done)
+            self.assertEqual({f: read_bytes(self.path("run", "output", f)) for f in sorted(os.listdir(self.path("run", "output")))}, before)
+        self.ok(*self.words("2x1x1", "--lr", "1e-2"))
+        self.assertNotEqual(read_bytes(self.path("run", "output", "model.safetensors")), before["model.safetensors"])
+        self.assertEqual([n for n in os.listdir(self.path("run")) if ".tmp" in n], [])
+
+    def test_a_fault_that_is_not_understood(self):
+        for fault in ("kill", "kill:x:step:1", "sing:0:start", "kill:0:lunch"):
+            done = self.run_plait(*self.words("1x1x1"), PLAIT_FAULT=fault)
+            self.assertEqual(done.code, 2, done)
+            self.assertIn("PLAIT_FAULT=" + fault, done.err)
+
+
+class Signals(FaultTest):
+    def interrupted(self, number, code):
+        process = self.start(self.words("2x1x2", "--set", "train.max_steps=1000000"))
+        self.wait_for_steps(process)
+        begin = time.monotonic()
+        process.send_signal(number)
+        done = self.finish(process, 60, begin)
+        self.assertEqual(done.code, code, done)
+        self.assertLess(done.seconds, SOON, done)
+        self.assertIn(f"signal {int(number)}", done.last_line)
+        self.assert_nothing_left(1)
+
+    def test_interrupt(self):
+        self.interrupted(signal.SIGINT, 130)
+
+    def test_terminate(self):
+        self.interrupted(signal.SIGTERM, 143)
+
+    def test_one_process_alone(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = self.start(self.words("1x1x1", "--set", "train.max_steps=1000000", work_dir=f"run{code}"))
+            self.wait_for_steps(process, f"run{code}")
+            begin = time.monotonic()
+            process.send_signal(number)
+            done = self.finish(process, 60, begin)
+            self.assertIn(done.code, (code, -number), done)  # a shell shows both as 128 + number
+            self.assertLess(done.seconds, SOON)
+
+    def test_killed_launcher_leaves_no_orphan(self):
+        process = self.start(self.words("2x1x2", "--set", "train.max_steps=1000000"))
+        self.wait_for_steps(process)
+        self.assertEqual(len(self.left_behind()), 5)
+        process.kill()
+        self.assert_nothing_left()
+        process.communicate()
+
+    def test_a_killed_rank_of_a_running_job(self):
+        process = self.start(self.words("2x1x2", "--set", "train.max_steps=1000000"))
+        self.wait_for_steps(process)
+        victim = max(self.left_behind())
+        begin = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        done = self.finish(process, 60, begin)
+        self.assertEqual(done.code, PEER_LOST, done)
+        self.assertLess(done.seconds, SOON, done)
+        self.assertIn("signal 9", done.last_line, done)
+        self.assert_nothing_left(1)
+
+
+class Overflow(FaultTest):
+    def test_one_rank_of_each_axis_makes_all_skip_the_same_step(self):
+        reference = None
+        # 2x2x2: rank = (data, pipeline, tensor) in binary digits; each rank differs from rank 0 along one axis.
+        for rank, axis in ((0, "none"), (4, "data"), (2, "pipeline"), (1, "tensor")):
+            work_dir = f"run_{axis}"
+            self.ok(*self.words("2x2x2", "--set", "train.dtype=float16", work_dir=work_dir), PLAIT_FAULT=f"overflow:{rank}:step:2")
+            steps, _ = self.metrics(work_dir)
+            self.assertEqual([s["skipped"] for s in steps], [0, 1, 0, 0], axis)
+            self.assertEqual([s["loss_scale"] for s in steps], [65536, 65536, 32768, 32768], axis)
+            # A skipped step moves nothing: the learning rate's clock neither.
+            self.assertEqual(steps[1]["learning_rate"], steps[2]["learning_rate"], axis)
+            reference = reference or steps
+            self.assert_close([s["loss"] for s in steps], [s["loss"] for s in reference], 1e-6, axis)
+
+    def test_overflow_without_a_loss_scale_ends_the_run(self):
+        done = self.run_plait(*self.words("2x1x1"), PLAIT_FAULT="overflow:1:step:2")
+        self.assertEqual(done.code, 9, done)
+        self.assertIn("step 2", done.last_line)
+        self.assertFalse(os.path.exists(self.path("run", "output")))
+
+
+class TwoJobs(FaultTest):
+    def test_two_jobs_at_once_both_run(self):
+        jobs = [self.start(self.words("2x1x1", work_dir=f"job{i}")) for i in range(2)]
+        for job in jobs:
+            done = self.finish(job, 180)
+            self.assertEqual(done.code, 0, done)
+        self.assert_same_losses(self.metrics("job0")[0], self.metrics("job1")[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
