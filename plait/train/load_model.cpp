@@ -54,6 +54,9 @@ std::unique_ptr<ParallelModel> load_model(const RunInputs& in, const Mesh& mesh,
   if (!random) {
     LoadReport report = load_weights(model->store, SafetensorsFolder(config.path), folder_options(in, training));
     if (!report.seeded.empty()) model->store.initialize(seed, false, report.seeded);
+    // What head_init brings is not news.
+    const std::string head = family_names(in.shape.family).classifier + ".";
+    if (!config.head_init.empty()) std::erase_if(report.seeded, [&](const std::string& name) { return name.starts_with(head); });
     if (std::string notice = report.notice(config.path); !notice.empty()) say(notice);
   }
   if (!config.head_init.empty()) load_weights(model->store, SafetensorsFolder::of_file(config.head_init), head_options(in));
