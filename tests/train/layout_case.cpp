@@ -102,13 +102,14 @@ int64_t file_index(const Parameter& p, int64_t stored) {
 }
 
 // Puts this rank's runs of a tensor into the FULL tensor; a second copy must be bit-equal to the first.
-void merge(FullTensors& full, std::map<std::string, std::vector<bool>>& seen, const Parameter& p, const at::Tensor& local) {
+void merge(FullTensors& full, std::map<std::string, std::vector<bool>>& seen, const Parameter& p, const at::Tensor& local,
+           const std::string& name) {
   at::Tensor flat = local.to(at::kDouble).contiguous().flatten();
   const double* values = flat.const_data_ptr<double>();
   int64_t total = 1;
   for (int64_t n : p.global_shape) total *= n;
-  auto& out = full[p.name];
-  auto& was = seen[p.name];
+  auto& out = full[name];
+  auto& was = seen[name];
   out.resize(static_cast<size_t>(total));
   was.resize(static_cast<size_t>(total));
   for_each_run(p, [&](int64_t global_begin, int64_t local_begin, int64_t length) {
@@ -116,7 +117,7 @@ void merge(FullTensors& full, std::map<std::string, std::vector<bool>>& seen, co
       auto g = static_cast<size_t>(file_index(p, global_begin + i));
       double v = values[local_begin + i];
       if (was[g] && !same_number(out[g], v)) {
-        ADD_FAILURE() << p.name << "[" << g << "]: copies differ: " << out[g] << " and " << v;
+        ADD_FAILURE() << name << "[" << g << "]: copies differ: " << out[g] << " and " << v;
         return;
       }
       out[g] = v;
@@ -169,7 +170,8 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
   HeadOptions head{config.task, config.task == Task::kTextClassification ? shape.num_labels : 0, config.train.label_smoothing};
   RunRecord record;
   std::mutex mutex;
-  std::map<std::string, std::vector<bool>> seen_gradients, seen_weights;
+  std::map<std::string, std::vector<bool>> seen_gradients, seen_weights, seen_moments;
+  FullTensors moments;
   run_thread_ranks(layout, [&](Mesh& mesh) {
     auto model = parallelize(config, shape, head, mesh, at::kCPU, {.all_random = hooks.all_random});
     if (hooks.prepare) hooks.prepare(mesh, *model);
@@ -178,7 +180,7 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
     step.set_gradient_observer([&](ParameterStore& store) {
       if (now != 0) return;
       std::lock_guard lock(mutex);
-      for (const auto& p : store.parameters()) merge(record.first_gradients, seen_gradients, *p, p->gradient);
+      for (const auto& p : store.parameters()) merge(record.first_gradients, seen_gradients, *p, p->gradient, p->name);
     });
     if (hooks.local_gradients)
       step.set_local_gradient_observer([&](ParameterStore& store) { hooks.local_gradients(mesh.coordinate(), now, store); });
@@ -199,7 +201,11 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
       EXPECT_EQ(record.skipped[n], r.skipped) << "rank " << mesh.rank() << " step " << n;
     }
     std::lock_guard lock(mutex);
-    for (const auto& p : model->store.parameters()) merge(record.weights, seen_weights, *p, p->master);
+    auto states = model->optimizer->state();
+    for (const auto& p : model->store.parameters()) {
+      merge(record.weights, seen_weights, *p, p->master, p->name);
+      for (const auto& state : states) merge(moments, seen_moments, *p, state.flat.narrow(0, p->offset, p->numel), p->name + " " + state.name);
+    }
   });
   for (const auto& [name, seen] : seen_weights)
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](bool there) { return there; })) << name << ": elements that no rank holds";

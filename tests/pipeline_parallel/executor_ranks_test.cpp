@@ -1,0 +1,178 @@
+// The executor runs whatever a schedule says: hand-made orders, deferred weight gradients, forwards only; and refuses impossible ones.
+// Parity of whole training runs over all schedules is in tests/train/pipeline_ranks_test.cpp.
+#include "plait/pipeline_parallel/executor.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "plait/base/error.h"
+#include "plait/comm/launch.h"
+
+namespace plait {
+namespace {
+
+ModelShape small_shape() {
+  ModelShape s;
+  s.family = Family::kLlama;
+  s.model_type = "llama";
+  s.vocab_size = 13, s.hidden_size = 8, s.num_layers = 4, s.num_heads = 2, s.num_kv_heads = 1, s.head_size = 4, s.ffn_size = 12, s.max_positions = 16;
+  s.activation = Activation::kSilu;
+  s.gated_ffn = s.rms_norm = s.rotary = true;
+  s.qkv_bias = s.attention_out_bias = s.ffn_bias = false;
+  s.initializer_range = 0.3;
+  return s;
+}
+
+// One row of `length` tokens; 0 = an empty micro-batch.
+MicroBatch row_of(int64_t length, int64_t salt) {
+  MicroBatch b;
+  b.positions = at::arange(length, at::kLong);
+  b.input_ids = (b.positions * 5 + salt).remainder(13);
+  b.targets = (b.positions * 5 + salt + 5).remainder(13);
+  b.row_offsets = {0};
+  if (length > 0) {
+    b.targets[length - 1].fill_(kIgnoredTarget);
+    b.num_targets = length - 1;
+    b.row_offsets.push_back(length);
+    b.sample_ids = {salt};
+  }
+  b.segment_offsets = b.row_offsets;
+  return b;
+}
+
+struct Outcome {
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;
+  std::vector<int64_t> outputs;  // micro-batches in the order the last stage finished them
+  int64_t announced = 0;
+};
+
+// One pipeline of schedule.pp_size ranks over `lengths` micro-batches.
+Outcome run_pipeline(const Schedule& schedule, const std::vector<int64_t>& lengths, bool training = true) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_thread_ranks({.pp_size = schedule.pp_size}, [&](Mesh& mesh) {
+    ModelShape shape = small_shape();
+    ParameterStore store;
+    WeightGradientQueue queue;
+    TensorParallelContext context{&mesh.tensor(), false, &queue};
+    std::vector<std::unique_ptr<StageModel>> models;
+    std::vector<StageModel*> stages;
+    int64_t layers = shape.num_layers / schedule.num_stages;
+    for (int64_t s = mesh.rank(); s < schedule.num_stages; s += schedule.pp_size) {
+      models.push_back(std::make_unique<StageModel>(store, shape, StageSpec{s, schedule.num_stages, s * layers, layers}, HeadOptions{}, context, nullptr));
+      stages.push_back(models.back().get());
+    }
+    store.allocate(at::kDouble, at::kCPU);
+    store.initialize(5, true);
+    for (auto* stage : stages) stage->bind();
+    PipelineExecutor executor(stages, mesh.pipeline(), shape, at::kDouble, at::kCPU, &queue);
+    std::vector<MicroBatch> batches;
+    for (size_t m = 0; m < lengths.size(); ++m) batches.push_back(row_of(lengths[m], static_cast<int64_t>(m)));
+    PipelineRun run;
+    run.micro_batches = &batches;
+    run.training = training;
+    run.gradient_seed = 0.25;
+    run.before_last_backward = [&] {
+      std::lock_guard lock(mutex);
+      ++outcome.announced;
+    };
+    run.on_output = [&](int64_t m, const StageOutput&) { outcome.outputs.push_back(m); };
+    double loss = executor.run(schedule, run).item<double>();
+    EXPECT_TRUE(queue.empty());
+    std::lock_guard lock(mutex);
+    outcome.loss += loss;
+    for (const auto& p : store.parameters()) {
+      EXPECT_EQ(p->pending_uses, 0) << p->name;
+      outcome.gradients[p->name] = p->gradient.clone();
+    }
+  });
+  return outcome;
+}
+
+void expect_same(const Outcome& got, const Outcome& wanted) {
+  EXPECT_NEAR(got.loss, wanted.loss, 1e-12 * std::abs(wanted.loss));
+  ASSERT_EQ(got.gradients.size(), wanted.gradients.size());
+  for (const auto& [name, gradient] : wanted.gradients)
+    EXPECT_LE((got.gradients.at(name) - gradient).abs().max().item<double>(), 1e-12) << name;
+}
+
+Outcome reference(const std::vector<int64_t>& lengths) {
+  return run_pipeline(make_schedule(ScheduleKind::kGPipe, 1, 1, static_cast<int64_t>(lengths.size())), lengths);
+}
+
+// Weight gradients held back to the end of each rank's list, or done right after each backward.
+TEST(Executor, DeferredWeightGradients) {
+  std::vector<int64_t> lengths = {7, 2, 9};
+  Outcome wanted = reference(lengths);
+  for (int64_t pp : {1, 2, 4}) {
+    Schedule schedule = make_schedule(ScheduleKind::k1F1B, pp, 1, 3), late = schedule, early = schedule;
+    for (size_t rank = 0; rank < late.actions.size(); ++rank) {
+      for (int64_t m = 0; m < 3; ++m) late.actions[rank].push_back({static_cast<int64_t>(rank), ActionKind::kWeight, m});
+      std::vector<Action> with;
+      for (const Action& a : schedule.actions[rank]) {
+        with.push_back(a);
+        if (a.kind == ActionKind::kBackward) with.push_back({a.stage, ActionKind::kWeight, a.micro_batch});
+      }
+      early.actions[rank] = with;
+    }
+    expect_same(run_pipeline(late, lengths), wanted);
+    expect_same(run_pipeline(early, lengths), wanted);
+  }
+}
+
+// An order nobody generates: the last micro-batch first on its way forward.
+TEST(Executor, HandMadeOrder) {
+  Schedule schedule = parse_schedule(
+      "mine 2 2 2\n"
+      "0F1 0SF1 0F0 0SF0 0RB0 0B0 0RB1 0B1\n"
+      "1RF1 1F1 1RF0 1F0 1B0 1SB0 1B1 1SB1\n");
+  std::vector<int64_t> lengths = {3, 8};
+  Outcome outcome = run_pipeline(schedule, lengths);
+  expect_same(outcome, reference(lengths));
+  EXPECT_EQ(outcome.outputs, (std::vector<int64_t>{1, 0}));
+}
+
+TEST(Executor, EmptyMicroBatchesAreLeftOut) {
+  std::vector<int64_t> lengths = {0, 6, 0, 0, 4, 0};
+  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B}) {
+    int64_t chunks = kind == ScheduleKind::kInterleaved1F1B ? 2 : 1;
+    Outcome outcome = run_pipeline(make_schedule(kind, 2, chunks, 6), lengths);
+    expect_same(outcome, run_pipeline(make_schedule(ScheduleKind::kGPipe, 1, 1, 6), lengths));
+    EXPECT_EQ(outcome.outputs, (std::vector<int64_t>{1, 4}));
+    EXPECT_EQ(outcome.announced, 2) << "once a rank, though the last micro-batch is empty";
+  }
+  Outcome nothing = run_pipeline(make_schedule(ScheduleKind::k1F1B, 2, 1, 3), {0, 0, 0});
+  EXPECT_EQ(nothing.loss, 0);
+  for (const auto& [name, gradient] : nothing.gradients) EXPECT_EQ(gradient.abs().max().item<double>(), 0) << name;
+}
+
+TEST(Executor, ForwardOnlyGivesTheLossAndNoGradient) {
+  std::vector<int64_t> lengths = {5, 0, 9, 1};
+  double wanted = reference(lengths).loss;
+  for (int64_t chunks : {1, 2}) {
+    Outcome outcome = run_pipeline(make_forward_schedule(2, chunks, 4), lengths, false);
+    EXPECT_NEAR(outcome.loss, wanted, 1e-12 * wanted);
+    EXPECT_EQ(outcome.announced, 0);
+    for (const auto& [name, gradient] : outcome.gradients) EXPECT_EQ(gradient.abs().max().item<double>(), 0) << name;
+  }
+}
+
+TEST(Executor, ImpossibleOrdersAreNamed) {
+  for (const char* text : {"bad 1 1 1\n0B0 0F0\n", "bad 1 1 2\n0F0 0B0 0B1 0F1\n", "bad 1 1 1\n0F0\n"}) {
+    Schedule schedule = parse_schedule(text);
+    std::vector<int64_t> lengths(static_cast<size_t>(schedule.num_micro_batches), 4);
+    try {
+      run_pipeline(schedule, lengths);
+      ADD_FAILURE() << "ran " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBug) << error.what();
+      EXPECT_NE(std::string(error.what()).find("schedule"), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plait
