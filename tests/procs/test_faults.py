@@ -9,12 +9,13 @@ from program import ProgramTest, layout_flags, read_bytes
 
 SOON = 10  # seconds from the fault to the end of the launcher (invariant HANG)
 PEER_LOST = 6
+ENDLESS = 1000000
 
 
 class FaultTest(ProgramTest):
-    def words(self, layout, *more, work_dir="run"):
+    def words(self, layout, *more, work_dir="run", steps=4):
         rows = tiny.bert_rows(self.path("rows.jsonl"), 16)
-        return ["train", "--model", tiny.BERT, "--train_file", rows, "--set", "train.batch_size=8", "--set", "train.max_steps=4",
+        return ["train", "--model", tiny.BERT, "--train_file", rows, "--set", "train.batch_size=8", "--set", f"train.max_steps={steps}",
                 "--work_dir", self.path(work_dir), *layout_flags(layout), *more]
 
     def wait_for_steps(self, process, work_dir="run", count=1, timeout=120):
@@ -97,7 +98,7 @@ class RanksThatFail(FaultTest):
 
 class Signals(FaultTest):
     def interrupted(self, number, code):
-        process = self.start(self.words("2x1x2", "--set", "train.max_steps=1000000"))
+        process = self.start(self.words("2x1x2", steps=ENDLESS))
         self.wait_for_steps(process)
         begin = time.monotonic()
         process.send_signal(number)
@@ -115,7 +116,7 @@ class Signals(FaultTest):
 
     def test_one_process_alone(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            process = self.start(self.words("1x1x1", "--set", "train.max_steps=1000000", work_dir=f"run{code}"))
+            process = self.start(self.words("1x1x1", steps=ENDLESS, work_dir=f"run{code}"))
             self.wait_for_steps(process, f"run{code}")
             begin = time.monotonic()
             process.send_signal(number)
@@ -124,7 +125,7 @@ class Signals(FaultTest):
             self.assertLess(done.seconds, SOON)
 
     def test_killed_launcher_leaves_no_orphan(self):
-        process = self.start(self.words("2x1x2", "--set", "train.max_steps=1000000"))
+        process = self.start(self.words("2x1x2", steps=ENDLESS))
         self.wait_for_steps(process)
         self.assertEqual(len(self.left_behind()), 5)
         process.kill()
@@ -132,7 +133,7 @@ class Signals(FaultTest):
         process.communicate()
 
     def test_a_killed_rank_of_a_running_job(self):
-        process = self.start(self.words("2x1x2", "--set", "train.max_steps=1000000"))
+        process = self.start(self.words("2x1x2", steps=ENDLESS))
         self.wait_for_steps(process)
         victim = max(self.left_behind())
         begin = time.monotonic()
