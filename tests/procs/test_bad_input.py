@@ -323,6 +323,9 @@ class DataFiles(BadInputTest):
         self.refused(USAGE, ["dataset.valid.file", "nothing.jsonl"], ["eval", "--model", tiny.BERT, "--data", "nothing.jsonl"])
         self.refused(USAGE, "model_parallel_size", ["eval", "--model", tiny.BERT, "--data", self.rows, "--model_parallel_size", "3"])
         self.refused(USAGE, "--data", ["eval", "--model", tiny.BERT])
+        for flag in ("--output", "--logits"):
+            words = ["predict", "--model", tiny.BERT, "--data", self.rows, "--output", "out.jsonl", flag, "/nowhere/out"]
+            self.refused(USAGE, "/nowhere/out", [w for i, w in enumerate(words) if flag != "--output" or i not in (5, 6)])
 
 
 class Numbers(BadInputTest):
@@ -377,13 +380,22 @@ class Folders(BadInputTest):
             self.assertEqual(done.code, code, done)
             self.assertEqual({f: read_bytes(self.path("run", "output", f)) for f in os.listdir(self.path("run", "output"))}, before)
 
-    def test_full_disk(self):
+    def mount(self, options):
+        """A small disk of our own; needs root."""
         disk = self.path("disk")
         os.mkdir(disk)
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True, text=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True, text=True)
         if mounted.returncode != 0:
             self.skipTest(f"a small tmpfs cannot be mounted here: {mounted.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", "-l", disk])
+        return disk
+
+    def test_read_only_disk(self):
+        disk = self.mount("ro,size=64k")
+        self.refused(USAGE, ["work_dir", "Read-only file system"], self.words_to(disk + "/run"))
+
+    def test_full_disk(self):
+        disk = self.mount("size=256k")
         self.ok(*self.words_to(disk + "/run"))  # 110 kB of weights: fits once
         before = read_bytes(disk + "/run/output/model.safetensors")
         shutil.rmtree(disk + "/run/output_best", ignore_errors=True)
@@ -396,6 +408,13 @@ class Folders(BadInputTest):
             self.assertIn("No space left", done.err)
             self.assertEqual(read_bytes(disk + "/run/output/model.safetensors"), before)
             self.assertEqual([n for n in os.listdir(disk + "/run") if ".tmp" in n], [])
+        with open(disk + "/ballast2", "wb") as f:
+            try:
+                f.write(b"x" * 10**6)
+                f.flush()
+            except OSError:
+                pass
+        self.refused(RESOURCE, "No space left", self.words_to(disk + "/run"))
         self.refused(RESOURCE, "No space left", ["predict", "--model", tiny.BERT, "--data", tiny.bert_rows(self.path("many.jsonl"), 1500), "--output",
                                                disk + "/out.jsonl"])
         self.assertFalse(os.path.exists(disk + "/out.jsonl"))
