@@ -144,10 +144,10 @@ at::Tensor StageModel::language_loss(const at::Tensor& hidden, const ForwardCont
     mode = LinearMode::kColumnLocal;
   }
   head_context.sequence_parallel = false;
-  if (kept.numel() != x.size(0)) x = x.index_select(0, kept);
+  if (kept.numel() != x.size(0)) x = select_rows(x, kept);
   at::Tensor logits = parallel_linear(x, head_weights_, mode, head_context);
   at::Tensor targets = batch.targets.index_select(0, kept);
-  return vocab_parallel_cross_entropy(logits, targets, shape_.vocab_size, head_.label_smoothing, context_).sum();
+  return vocab_parallel_cross_entropy(logits, targets, shape_.vocab_size, head_.label_smoothing, context_, LogitsUse::kConsumed).sum();
 }
 
 StageOutput StageModel::forward(const at::Tensor& hidden, const ForwardContext& context) const {

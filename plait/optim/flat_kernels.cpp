@@ -1,36 +1,9 @@
 #include "plait/optim/flat_kernels.h"
 
-// Command-line options only: GCC decides at start whether a square root may set errno (and so cannot be a vector instruction), and its
-// optimize pragma does not reach templates. plait/CMakeLists.txt gives them to this file.
-#ifndef __NO_MATH_ERRNO__
-#error "compile this file with -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off"
-#endif
+#include "plait/tensor/vectorize.h"
 
 namespace plait::detail {
 namespace {
-
-// Inlined into each of the run_* functions, and so compiled for each vector width.
-#define PLAIT_KERNEL inline __attribute__((always_inline))
-#define PLAIT_KERNEL_LAMBDA __attribute__((always_inline))
-
-#if defined(__x86_64__)
-template <class Body>
-__attribute__((noinline, target("avx512f"))) void run_avx512(const Body& body) {
-  body();
-}
-template <class Body>
-__attribute__((noinline, target("avx2"))) void run_avx2(const Body& body) {
-  body();
-}
-#endif
-template <class Body>
-void run_vectorized(const Body& body) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return run_avx512(body);
-  if (__builtin_cpu_supports("avx2")) return run_avx2(body);
-#endif
-  body();
-}
 
 PLAIT_KERNEL float root(float x) { return __builtin_sqrtf(x); }
 PLAIT_KERNEL double root(double x) { return __builtin_sqrt(x); }

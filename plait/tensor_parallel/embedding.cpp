@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cstring>
+
 #include "plait/base/error.h"
 #include "plait/plan/partition.h"
 
@@ -40,8 +42,7 @@ void accumulate_rows(at::Tensor gradient, const at::Tensor& rows, const at::Tens
     const int64_t* r = index.const_data_ptr<int64_t>();
     if (gradient.scalar_type() == at::kDouble)
       add_rows(gradient.mutable_data_ptr<double>(), values.const_data_ptr<double>(), r, values.size(0), values.size(1));
-    else
-      add_rows(gradient.mutable_data_ptr<float>(), values.const_data_ptr<float>(), r, values.size(0), values.size(1));
+    else add_rows(gradient.mutable_data_ptr<float>(), values.const_data_ptr<float>(), r, values.size(0), values.size(1));
     return;
   }
   at::Tensor kept = rows.ge(0).nonzero().flatten();
@@ -88,6 +89,29 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   }
 };
 
+// index_select whose backward copies rows instead of adding them one by one.
+struct SelectRowsFunction : torch::autograd::Function<SelectRowsFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& rows) {
+    ctx->save_for_backward({rows});
+    ctx->saved_data["rows"] = x.size(0);
+    return x.index_select(0, rows);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    at::NoGradGuard no_grad;
+    at::Tensor rows = ctx->get_saved_variables()[0].contiguous(), dy = grads[0].contiguous();
+    at::Tensor dx = at::zeros({ctx->saved_data["rows"].toInt(), dy.size(1)}, dy.options());
+    if (!dy.is_cpu()) return {dx.index_copy_(0, rows, dy), at::Tensor()};
+    size_t row_bytes = static_cast<size_t>(dy.size(1)) * dy.element_size();
+    const int64_t* place = rows.const_data_ptr<int64_t>();
+    const char* from = static_cast<const char*>(dy.const_data_ptr());
+    char* to = static_cast<char*>(dx.mutable_data_ptr());
+    for (int64_t i = 0; i < dy.size(0); ++i)
+      std::memcpy(to + static_cast<size_t>(place[i]) * row_bytes, from + static_cast<size_t>(i) * row_bytes, row_bytes);
+    return {dx, at::Tensor()};
+  }
+};
+
 bool recording(const at::Tensor& anchor) { return at::GradMode::is_enabled() && anchor.requires_grad(); }
 
 }  // namespace
@@ -107,6 +131,11 @@ at::Tensor replicated_embedding(const at::Tensor& anchor, const at::Tensor& ids,
   if (!recording(anchor)) return lookup(table.weight, ids);
   table.add_use();
   return EmbeddingFunction::apply(anchor, ids, ids, &table, static_cast<const TensorParallelContext*>(nullptr));
+}
+
+at::Tensor select_rows(const at::Tensor& x, const at::Tensor& rows) {
+  if (!at::GradMode::is_enabled() || !x.requires_grad()) return x.index_select(0, rows);
+  return SelectRowsFunction::apply(x, rows);
 }
 
 at::Tensor own_rows(const at::Tensor& values, int64_t fill, const TensorParallelContext& context) {

@@ -20,6 +20,9 @@ at::Tensor vocab_parallel_embedding(const at::Tensor& anchor, const at::Tensor& 
 // Rows of a replicated table for `ids` [rows]; no communication. Rows marked -1 give zeros and no gradient.
 at::Tensor replicated_embedding(const at::Tensor& anchor, const at::Tensor& ids, Parameter& table);
 
+// x[rows] for rows that differ from each other; backward puts the gradient's rows back and zeros elsewhere.
+at::Tensor select_rows(const at::Tensor& x, const at::Tensor& rows);
+
 // Own rows of per-token values [T] under sequence parallelism, filled up with `fill` to local_rows(T).
 at::Tensor own_rows(const at::Tensor& values, int64_t fill, const TensorParallelContext& context);
 

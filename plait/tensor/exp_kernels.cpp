@@ -1,0 +1,142 @@
+#include "plait/tensor/exp_kernels.h"
+
+#include <bit>
+
+#include "plait/tensor/vectorize.h"
+
+namespace plait::detail {
+namespace {
+
+PLAIT_KERNEL float exponential(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  // Adding 1.5 * 2^23 rounds to a whole number, which then stands in the low bits.
+  const float shifted = x * 1.44269504f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const float r = x - n * 0.693359375f + n * 2.12194440e-4f;  // ln 2 in two parts
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  return p * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + 0x3f800000u);
+}
+
+PLAIT_KERNEL float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
+constexpr float kCubic = 0.044715f;
+
+PLAIT_KERNEL void gelu_tanh_loop(const float* __restrict x, float* __restrict y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    y[i] = v * logistic(kTwoRootTwoOverPi * v * (1.0f + kCubic * v * v));  // (1 + tanh u) / 2 = logistic(2 u)
+  }
+}
+
+PLAIT_KERNEL void gelu_tanh_backward_loop(const float* __restrict dy, const float* __restrict x, float* __restrict dx, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = x[i], square = v * v;
+    const float e = exponential(-(kTwoRootTwoOverPi * v * (1.0f + kCubic * square)));
+    const float s = 1.0f / (1.0f + e), rest = e * s;  // rest = 1 - s without its rounding
+    dx[i] = dy[i] * (s + v * s * rest * (kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * square)));
+  }
+}
+
+PLAIT_KERNEL void gated_silu_row(const float* __restrict gate, const float* __restrict up, float* __restrict y, int64_t width) {
+#pragma GCC ivdep
+  for (int64_t j = 0; j < width; ++j) y[j] = gate[j] * logistic(gate[j]) * up[j];
+}
+
+PLAIT_KERNEL void gated_silu_backward_row(const float* __restrict dy, const float* __restrict gate, const float* __restrict up,
+                                          float* __restrict d_gate, float* __restrict d_up, int64_t width) {
+#pragma GCC ivdep
+  for (int64_t j = 0; j < width; ++j) {
+    const float g = gate[j], e = exponential(-g), s = 1.0f / (1.0f + e);
+    d_up[j] = dy[j] * (g * s);
+    d_gate[j] = dy[j] * up[j] * (s * (1.0f + g * (e * s)));
+  }
+}
+
+constexpr int64_t kLanes = 16;
+
+PLAIT_KERNEL float largest_loop(const float* x, int64_t n) {
+  float lanes[kLanes];
+  for (int64_t j = 0; j < kLanes; ++j) lanes[j] = x[0];
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+  float top = lanes[0];
+  for (int64_t j = 1; j < kLanes; ++j) top = lanes[j] > top ? lanes[j] : top;
+  for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+// In-place use is the reason that nothing here is __restrict: each value is read before it is written, and no other is touched.
+PLAIT_KERNEL float exponential_loop(const float* x, float top, float* y, int64_t n) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    float values[kLanes];
+    for (int64_t j = 0; j < kLanes; ++j) values[j] = exponential(x[i + j] - top);
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += values[j];
+    for (int64_t j = 0; j < kLanes; ++j) y[i + j] = values[j];
+  }
+  float sum = 0.0f;
+  for (int64_t j = 0; j < kLanes; ++j) sum += lanes[j];
+  for (; i < n; ++i) {
+    const float value = exponential(x[i] - top);
+    sum += value;
+    y[i] = value;
+  }
+  return sum;
+}
+
+constexpr int64_t kSumBlock = 4096;  // values summed in fp32 before fp64 takes over
+
+}  // namespace
+
+void gelu_tanh(const float* x, float* y, int64_t n) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_loop(x, y, n); });
+}
+void gelu_tanh_backward(const float* dy, const float* x, float* dx, int64_t n) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_backward_loop(dy, x, dx, n); });
+}
+
+void gated_silu(const float* x, float* y, int64_t rows, int64_t width) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
+    for (int64_t t = 0; t < rows; ++t) gated_silu_row(x + 2 * t * width, x + (2 * t + 1) * width, y + t * width, width);
+  });
+}
+void gated_silu_backward(const float* dy, const float* x, float* dx, int64_t rows, int64_t width) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
+    for (int64_t t = 0; t < rows; ++t) {
+      const int64_t gate = 2 * t * width, up = gate + width;
+      gated_silu_backward_row(dy + t * width, x + gate, x + up, dx + gate, dx + up, width);
+    }
+  });
+}
+
+void row_largest(const float* x, float* top, int64_t rows, int64_t width) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
+    for (int64_t t = 0; t < rows; ++t) top[t] = largest_loop(x + t * width, width);
+  });
+}
+void row_exponentials(const float* x, const float* top, float* y, float* sums, int64_t rows, int64_t width) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
+    for (int64_t t = 0; t < rows; ++t) {
+      double sum = 0.0;
+      for (int64_t begin = 0; begin < width; begin += kSumBlock) {
+        const int64_t at = t * width + begin, size = width - begin < kSumBlock ? width - begin : kSumBlock;
+        sum += static_cast<double>(exponential_loop(x + at, top[t], y + at, size));
+      }
+      sums[t] = static_cast<float>(sum);
+    }
+  });
+}
+
+}  // namespace plait::detail

@@ -1,0 +1,23 @@
+// Loops around one exponential, fp32: gelu in its tanh form, gated silu, and the two passes of a softmax over rows. One pass over memory each,
+// where separate operators take two to seven. Exponential: 2^n times a polynomial of degree 5 (Cephes expf), error below 2 units in the last
+// place, arguments kept within [-87, 88]; NaN stays NaN. Results do not depend on the vector width.
+#pragma once
+
+#include <cstdint>
+
+namespace plait::detail {
+
+// y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+void gelu_tanh(const float* x, float* y, int64_t n);
+void gelu_tanh_backward(const float* dy, const float* x, float* dx, int64_t n);
+
+// x: rows of gate | up, `width` values each. y [rows, width] = silu(gate) * up. dx as x.
+void gated_silu(const float* x, float* y, int64_t rows, int64_t width);
+void gated_silu_backward(const float* dy, const float* x, float* dx, int64_t rows, int64_t width);
+
+// top[row] = largest of the row; a NaN may get lost here and shows in row_exponentials. width >= 1.
+void row_largest(const float* x, float* top, int64_t rows, int64_t width);
+// y = exp(x - top[row]), sums[row] = sum of the row of y. y may be x.
+void row_exponentials(const float* x, const float* top, float* y, float* sums, int64_t rows, int64_t width);
+
+}  // namespace plait::detail
