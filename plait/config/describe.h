@@ -124,7 +124,7 @@ void describe_train(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "train.logging_steps", .effect = "a progress line every n steps; 0 = by time", .unit = "steps", .range = counts(0)}, c.logging_steps);
   visit(SettingInfo{.name = "train.progress_bar", .effect = "draw a bar on a terminal; false = lines as elsewhere"}, c.progress_bar);
   visit(SettingInfo{.name = "train.device", .effect = "auto = cuda when there is a device", .words = {"auto", "cpu", "cuda"}}, c.device);
-  visit(SettingInfo{.name = "train.comm_timeout_seconds", .effect = "a collective that takes longer ends the run", .unit = "s", .range = finite_above(0)},
+  visit(SettingInfo{.name = "train.comm_timeout_seconds", .effect = "a collective that takes longer ends the run", .unit = "s", .range = {0, 1e9, true, false}},
         c.comm_timeout_seconds);
   describe_distributed(visit, c.distributed);
   describe_optimizer(visit, c.optimizer);

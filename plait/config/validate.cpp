@@ -21,8 +21,9 @@ struct CheckRanges {
 
   void check(const SettingInfo& info, double value, const std::string& shown) const {
     if (!std::isnan(value) && info.range.holds(value)) return;
-    std::string near = info.range.nearest_valid(value);
-    refuse(info.name, " ", shown, config.where(info.name), " is not ", info.range.text(), near.empty() ? "" : cat("; nearest valid value ", near));
+    std::string near = info.range.nearest_valid(value), range = info.range.text();
+    bool interval = range.starts_with('[') || range.starts_with('(');
+    refuse(info.name, " ", shown, config.where(info.name), interval ? " is not in " : " is not ", range, near.empty() ? "" : cat("; nearest valid value ", near));
   }
 
   void operator()(const SettingInfo& info, int64_t value) const { check(info, static_cast<double>(value), cat(value)); }
