@@ -90,6 +90,13 @@ void check(Mesh& mesh, const LossCase& c, std::vector<at::Tensor>& losses) {
     at::Tensor without_graph = vocab_parallel_cross_entropy(x.detach(), targets, c.vocab_size, c.smoothing, context);
     EXPECT_TRUE(without_graph.equal(loss.detach()));
   }
+  // Overwriting the logits gives the same bits; with a graph and without.
+  at::Tensor leaf = logits.narrow(1, own.begin, own.size).contiguous();
+  leaf.requires_grad_(true);
+  at::Tensor in_place = vocab_parallel_cross_entropy(leaf * 1.0, targets, c.vocab_size, c.smoothing, context, LogitsUse::kConsumed);
+  EXPECT_TRUE(in_place.detach().equal(loss.detach()));
+  in_place.backward(row_weights.to(loss.scalar_type()));
+  EXPECT_TRUE(leaf.grad().equal(gradient));
   double sums = c.type == at::kDouble ? 1e-13 : 2e-6;  // of the sums, whatever the type of the logits
   EXPECT_LE((loss.detach().to(at::kDouble) - wanted.loss).abs().max().item<double>(), sums * std::max(1.0, c.scale));
   at::Tensor error = (gradient.to(at::kDouble) - wanted.gradient.narrow(1, own.begin, own.size)).abs();

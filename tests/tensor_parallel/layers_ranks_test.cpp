@@ -217,5 +217,22 @@ TEST(VocabParallelEmbedding, EqualsDense) {
       });
 }
 
+TEST(SelectRows, IsIndexSelect) {
+  at::Tensor x = values({9, 5}, 11), rows = at::empty({4}, at::kLong);
+  int64_t chosen[] = {7, 0, 3, 8};
+  for (int64_t i = 0; i < 4; ++i) rows[i].fill_(chosen[i]);
+  for (auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    at::Tensor own = x.to(type).clone(), plain = own.clone(), dy = values({4, 5}, 12).to(type);
+    own.requires_grad_(true);
+    plain.requires_grad_(true);
+    at::Tensor y = select_rows(own, rows), wanted = plain.index_select(0, rows);
+    EXPECT_TRUE(y.detach().equal(wanted.detach()));
+    y.backward(dy);
+    wanted.backward(dy);
+    EXPECT_TRUE(own.grad().equal(plain.grad()));
+    EXPECT_TRUE(select_rows(own.detach(), rows).equal(y.detach()));
+  }
+}
+
 }  // namespace
 }  // namespace plait

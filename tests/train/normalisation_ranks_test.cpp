@@ -105,6 +105,45 @@ TEST(Normalisation, EmptyMicroBatches) {
     }
 }
 
+// Sequence slices of one row, or of none: the last ranks hold only filling.
+TEST(Normalisation, FewerTokensThanTensorRanks) {
+  Samples samples = rows_of({2, 1, 3, 5});
+  for (auto [shape, task] : {std::pair{t0_shape(2), Task::kTextGeneration}, std::pair{t0b_shape(2), Task::kTextGeneration},
+                             std::pair{tiny_bert_shape(2), Task::kTextClassification}}) {
+    samples.classes = {0, 2, 1, 1};
+    Config config = exact();
+    config.task = task;
+    config.train.dropout = 0.1;
+    RunRecord reference = run_layout(config, shape, {1, 1, 1}, samples, 3);
+    for (const auto& layout : {grid(1, 8, 1), grid(1, 4, 2), grid(2, 4, 1)}) {
+      config.train.distributed.gradient_accumulation_steps = 4;
+      config.train.distributed.sequence_parallel = true;
+      expect_same_run(run_layout(config, shape, layout, samples, 3), reference, 1e-10, 1e-10, cat(shape.model_type, " ", name_of(layout)));
+    }
+  }
+}
+
+// Keys that are never attended to, in the middle of rows and at their start (a causal query may then see nothing: still finite).
+TEST(Normalisation, HiddenKeys) {
+  Samples samples = rows_of({9, 4, 12, 7});
+  samples.classes = {0, 2, 1, 1};
+  for (const auto& ids : samples.ids) samples.masks.emplace_back(ids.size(), 1);
+  samples.masks[0][0] = samples.masks[0][1] = samples.masks[2][5] = samples.masks[3][2] = 0;
+  Samples seen = samples;
+  seen.masks.clear();
+  for (auto [shape, task] : {std::pair{t0_shape(2), Task::kTextGeneration}, std::pair{tiny_bert_shape(2), Task::kTextClassification}}) {
+    Config config = exact();
+    config.task = task;
+    RunRecord reference = run_layout(config, shape, {1, 1, 1}, samples, 2);
+    EXPECT_NE(reference.losses[0], run_layout(config, shape, {1, 1, 1}, seen, 1).losses[0]) << "the mask changed nothing";
+    for (const auto& layout : {grid(2, 1, 1), grid(1, 2, 2), grid(2, 2, 2)}) {
+      config.train.distributed.gradient_accumulation_steps = 2;
+      config.train.distributed.sequence_parallel = layout.tp_size > 1;
+      expect_same_run(run_layout(config, shape, layout, samples, 2), reference, 1e-10, 1e-10, cat(shape.model_type, " ", name_of(layout)));
+    }
+  }
+}
+
 // Gradient buffers start every step at zero.
 TEST(Normalisation, SameBatchTwiceAtRateZero) {
   Config config = exact();

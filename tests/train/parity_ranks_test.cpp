@@ -27,6 +27,27 @@ TEST(Parity, BertFp64FewLayouts) {
   check_lay({.shape = tiny_bert_shape, .task = Task::kTextClassification, .layouts = few()}, sgd(DType::kFloat64), 1e-10, 1e-10);
 }
 
+// What qwen2, mistral and llama 3 add: biases on grouped heads (copied over tensor ranks, as the heads are), a window from one layer on,
+// scaled rotary frequencies, an untied head, the attention scale given.
+ModelShape window_shape(int64_t num_layers) {
+  ModelShape s = t0_shape(num_layers);
+  s.model_type = "qwen2";
+  s.qkv_bias = true;
+  s.tied_embeddings = false;
+  s.sliding_window = 5;
+  s.sliding_window_first_layer = 2;
+  s.attention_scale = 0.4;
+  s.rope.scaling = RopeScaling::kLlama3;
+  s.rope.factor = 4;
+  s.rope.original_max_positions = 12;
+  return s;
+}
+TEST(Parity, WindowAndBiasesOnGroupedHeads) {
+  std::vector<MeshLayout> layouts = few();
+  layouts.push_back(grid(1, 8, 1));
+  check_lay({.shape = window_shape, .layouts = layouts}, sgd(DType::kFloat64), 1e-10, 1e-10);
+}
+
 // Momentum and label smoothing, which no other case has.
 TEST(Parity, MomentumAndSmoothing) {
   Config config = sgd(DType::kFloat64);

@@ -52,6 +52,20 @@ TEST(Pipeline, SchedulesAreBitEqual) {
   expect_bit_equal(run(ScheduleKind::kGPipe, 5), run(ScheduleKind::k1F1B, 5), "gpipe and 1f1b");
 }
 
+// Interleaving with every other axis, and with more chunks a rank.
+TEST(Pipeline, InterleavedWithOtherAxes) {
+  Samples samples = d0_samples(61);
+  RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), t0_shape(9), {1, 1, 1}, samples, 2);
+  for (const auto& [layout, chunks] : {std::pair{grid(2, 2, 2), 2}, std::pair{grid(2, 1, 2), 4}, std::pair{grid(1, 2, 3), 3}, std::pair{grid(1, 1, 4), 2}})
+    for (int64_t m : {1, 4, 6}) {
+      Config config = scheduled(ScheduleKind::kInterleaved1F1B, m);
+      config.train.distributed.virtual_pipeline_size = chunks;
+      config.train.distributed.sequence_parallel = layout.tp_size > 1;
+      expect_same_run(run_layout(config, t0_shape(9), layout, samples, 2), reference, 1e-10, 1e-10,
+                      cat(name_of(layout), " chunks ", chunks, " micro-batches ", m));
+    }
+}
+
 // Layers as the user split them.
 TEST(Pipeline, GivenSplit) {
   Samples samples = d0_samples(61);
