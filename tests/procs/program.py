@@ -114,6 +114,14 @@ class ProgramTest(unittest.TestCase):
         lines = read_jsonl(self.path(work_dir, "metrics.jsonl"))
         return [x for x in lines if "loss" in x], [x for x in lines if "eval_loss" in x]
 
+    def wait_for_steps(self, process, work_dir="run", count=1, timeout=120):
+        """Until metrics.jsonl of the run holds `count` lines."""
+        path, end = self.path(work_dir, "metrics.jsonl"), time.monotonic() + timeout
+        while not (os.path.exists(path) and read_bytes(path).count(b"\n") >= count):
+            self.assertIsNone(process.poll(), "the run ended before its first step")
+            self.assertLess(time.monotonic(), end, "no step was made")
+            time.sleep(0.02)
+
     def assert_close(self, found, expected, tolerance, what=""):
         self.assertEqual(len(found), len(expected), what)
         for i, (a, b) in enumerate(zip(found, expected)):

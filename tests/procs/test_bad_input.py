@@ -1,45 +1,15 @@
-"""Bad input: each case ends with one message, the right exit code, before anything good is lost (docs/errors.md)."""
+"""Bad settings, layouts, model folders and data files: each is one message and the right exit code, before anything good is lost."""
 import json
 import os
-import shutil
-import socket
 import struct
-import subprocess
-import tempfile
 import unittest
 
 import tiny
-from program import ProgramTest, free_port, layout_flags, read_bytes, write_text
-
-USAGE, DATA, CHECKPOINT, RENDEZVOUS, RESOURCE, NON_FINITE, BUSY = 2, 3, 4, 5, 8, 9, 11
-
-
-class BadInputTest(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.rows = tiny.bert_rows(self.path("rows.jsonl"), 12)
-
-    def words(self, model=tiny.BERT, file=None, *more):
-        return ["train", "--model", model, "--train_file", file or self.rows, "--set", "train.batch_size=4", "--set", "train.max_epochs=1",
-                "--work_dir", self.path("run"), *more]
-
-    def refused(self, code, fragments, words, cwd=None, **env):
-        """One message of at most a few lines, with all fragments, and no rank's noise."""
-        done = self.run_plait(*words, cwd=cwd, **env)
-        self.assertEqual(done.code, code, f"plait {' '.join(map(str, words))}\n{done}")
-        for fragment in [fragments] if isinstance(fragments, str) else fragments:
-            self.assertIn(fragment, done.err, done)
-        self.assertEqual(done.err.count("plait: ") + done.err.count("\nerror: "), 1, done)
-        self.assertNotIn("terminate called", done.err)
-        return done
-
-    def each(self, cases):
-        for name, case in cases.items():
-            with self.subTest(name):
-                self.refused(*case)
+from program import free_port, layout_flags, read_bytes, write_text
+from refusals import CHECKPOINT, DATA, NON_FINITE, USAGE, RefusalTest
 
 
-class Settings(BadInputTest):
+class Settings(RefusalTest):
     def test_flags_and_settings(self):
         w = lambda *more: self.words(tiny.BERT, None, *more)
         self.each({
@@ -105,7 +75,7 @@ class Settings(BadInputTest):
         self.refused(USAGE, "MASTER_PORT=99999", words, **dict(rank, WORLD_SIZE="4", MASTER_PORT="99999"))
 
 
-class Layouts(BadInputTest):
+class Layouts(RefusalTest):
     def test_what_does_not_divide(self):
         odd = tiny.copy_model(tiny.LLAMA, self.path("odd"), num_key_value_heads=3, num_attention_heads=6, hidden_size=48)
         tokens = tiny.causal_rows(self.path("tokens.jsonl"), 8)
@@ -142,7 +112,7 @@ class Layouts(BadInputTest):
         self.assert_same_losses(two, one)
 
 
-class ModelFolders(BadInputTest):
+class ModelFolders(RefusalTest):
     def model(self, name, change):
         folder = tiny.copy_model(tiny.BERT, self.path(name))
         change(folder + "/model.safetensors")
@@ -267,7 +237,7 @@ class ModelFolders(BadInputTest):
         self.refused(CHECKPOINT, "tokenizer.json", self.words(tiny.BERT, file))
 
 
-class DataFiles(BadInputTest):
+class DataFiles(RefusalTest):
     def test_rows(self):
         model = tiny.text_model(self.path("model"))
 
@@ -326,114 +296,6 @@ class DataFiles(BadInputTest):
         for flag in ("--output", "--logits"):
             words = ["predict", "--model", tiny.BERT, "--data", self.rows, "--output", "out.jsonl", flag, "/nowhere/out"]
             self.refused(USAGE, "/nowhere/out", [w for i, w in enumerate(words) if flag != "--output" or i not in (5, 6)])
-
-
-class Numbers(BadInputTest):
-    def test_loss_that_explodes(self):
-        words = self.words(tiny.BERT, None, "--lr", "1e30", "--set", "train.clip_grad=0")
-        self.refused(NON_FINITE, ["step ", "lr"], words)
-        self.assertFalse(os.path.exists(self.path("run", "output")))
-        done = self.run_plait(*words, *layout_flags("2x1x2"))
-        self.assertEqual(done.code, NON_FINITE, done)
-        self.assertIn("step ", done.last_line)
-        self.assertEqual(self.left_behind(), [])
-
-
-class Folders(BadInputTest):
-    def words_to(self, work_dir, *more):
-        return ["train", "--model", tiny.BERT, "--train_file", self.rows, "--set", "train.batch_size=4", "--set", "train.max_epochs=1", "--work_dir",
-                work_dir, *more]
-
-    def test_work_dir_that_cannot_be_written(self):
-        self.refused(USAGE, ["work_dir", self.rows], self.words_to(self.rows))
-        self.refused(USAGE, ["work_dir", "rows.jsonl/run"], self.words_to(self.rows + "/run"))
-        self.refused(USAGE, "work_dir", self.words_to("/proc/plait"))
-        if os.getuid() != 0:
-            os.mkdir(self.path("closed"), 0o500)
-            self.refused(USAGE, ["work_dir", "closed"], self.words_to(self.path("closed", "run")))
-
-    def test_output_that_is_no_model_folder_is_left_alone(self):
-        os.makedirs(self.path("run", "output"))
-        write_text(self.path("run", "output", "thesis.txt"), "years of work")
-        done = self.run_plait(*self.words_to(self.path("run")))
-        self.assertEqual(done.code, USAGE, done)
-        self.assertIn("not a model folder", done.err)
-        self.assertEqual(os.listdir(self.path("run", "output")), ["thesis.txt"])
-
-    def test_work_dir_in_use(self):
-        long = self.start(self.words_to(self.path("run"), "--set", "train.max_steps=100000"))
-        while not os.path.exists(self.path("run", "metrics.jsonl")):
-            self.assertIsNone(long.poll())
-        done = self.refused(BUSY, ["work_dir", "in use", str(long.pid)], self.words_to(self.path("run")))
-        self.assertLess(done.seconds, 60)
-        long.kill()
-        self.finish(long, 60)
-        self.ok(*self.words_to(self.path("run")))
-
-    def test_refusals_keep_an_earlier_output(self):
-        self.ok(*self.words_to(self.path("run")))
-        before = {f: read_bytes(self.path("run", "output", f)) for f in os.listdir(self.path("run", "output"))}
-        bad = write_text(self.path("bad.jsonl"), '{"input_ids": [5], "labels": 0}\n{"input_ids": [999], "labels": 1}\n')
-        for code, words in ((DATA, ["--train_file", bad]), (USAGE, ["--model_parallel_size", "3"]), (NON_FINITE, ["--lr", "1e30", "--set", "train.clip_grad=0"]),
-                            (CHECKPOINT, ["--set", f"model.head_init={self.rows}"])):
-            done = self.run_plait(*[w for w in self.words_to(self.path("run")) if w not in ("--train_file", self.rows) or words[0] != "--train_file"], *words)
-            self.assertEqual(done.code, code, done)
-            self.assertEqual({f: read_bytes(self.path("run", "output", f)) for f in os.listdir(self.path("run", "output"))}, before)
-
-    def mount(self, options):
-        """A small disk of our own; needs root."""
-        disk = self.path("disk")
-        os.mkdir(disk)
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True, text=True)
-        if mounted.returncode != 0:
-            self.skipTest(f"a small tmpfs cannot be mounted here: {mounted.stderr.strip()}")
-        self.addCleanup(subprocess.run, ["umount", "-l", disk])
-        return disk
-
-    def test_read_only_disk(self):
-        disk = self.mount("ro,size=64k")
-        self.refused(USAGE, ["work_dir", "Read-only file system"], self.words_to(disk + "/run"))
-
-    def test_full_disk(self):
-        disk = self.mount("size=256k")
-        self.ok(*self.words_to(disk + "/run"))  # 110 kB of weights: fits once
-        before = read_bytes(disk + "/run/output/model.safetensors")
-        shutil.rmtree(disk + "/run/output_best", ignore_errors=True)
-        room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-        with open(disk + "/ballast", "wb") as f:
-            f.write(b"x" * max(0, room - 20000))
-        for layout in ("1x1x1", "1x2x2"):
-            done = self.run_plait(*self.words_to(disk + "/run", "--lr", "1e-3"), *layout_flags(layout))
-            self.assertEqual(done.code, RESOURCE, done)
-            self.assertIn("No space left", done.err)
-            self.assertEqual(read_bytes(disk + "/run/output/model.safetensors"), before)
-            self.assertEqual([n for n in os.listdir(disk + "/run") if ".tmp" in n], [])
-        with open(disk + "/ballast2", "wb") as f:
-            try:
-                f.write(b"x" * 10**6)
-                f.flush()
-            except OSError:
-                pass
-        self.refused(RESOURCE, "No space left", self.words_to(disk + "/run"))
-        self.refused(RESOURCE, "No space left", ["predict", "--model", tiny.BERT, "--data", tiny.bert_rows(self.path("many.jsonl"), 1500), "--output",
-                                               disk + "/out.jsonl"])
-        self.assertFalse(os.path.exists(disk + "/out.jsonl"))
-
-
-class Ports(BadInputTest):
-    def test_port_busy(self):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
-            done = self.refused(RENDEZVOUS, ["port busy", str(port)], self.words(tiny.BERT, None, *layout_flags("2x1x1")), RANK="0", WORLD_SIZE="2",
-                                LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-            self.assertLess(done.seconds, 60)
-
-    def test_peers_that_never_come(self):
-        done = self.refused(RENDEZVOUS, ["rank 1", "did not come"], self.words(tiny.BERT, None, *layout_flags("2x1x1"), "--set", "train.comm_timeout_seconds=3"),
-                            RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
-        self.assertLess(done.seconds, 60)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,6 @@ class FaultTest(ProgramTest):
         return ["train", "--model", tiny.BERT, "--train_file", rows, "--set", "train.batch_size=8", "--set", f"train.max_steps={steps}",
                 "--work_dir", self.path(work_dir), *layout_flags(layout), *more]
 
-    def wait_for_steps(self, process, work_dir="run", count=1, timeout=120):
-        """Until metrics.jsonl of the run holds `count` lines."""
-        path, end = self.path(work_dir, "metrics.jsonl"), time.monotonic() + timeout
-        while not (os.path.exists(path) and read_bytes(path).count(b"\n") >= count):
-            self.assertIsNone(process.poll(), "the run ended before its first step")
-            self.assertLess(time.monotonic(), end, "no step was made")
-            time.sleep(0.02)
-
     def assert_nothing_left(self, within=SOON):
         end = time.monotonic() + within
         while self.left_behind():
