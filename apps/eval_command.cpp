@@ -44,6 +44,13 @@ int64_t rows_per_micro_batch(const Config& c) {
   return c.evaluation.per_device_batch_size > 0 ? c.evaluation.per_device_batch_size : c.train.per_device_train_batch_size;
 }
 
+// A place that cannot be written is refused before minutes of work, not after.
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  if (std::filesystem::is_directory(path)) throw_error(ExitCode::kUsage, path, " is a folder; give the name of a file to write");
+  AtomicFile probe(path);  // removes itself
+}
+
 // Scores in the shortest form that reads back to the same number.
 std::string prediction_line(int64_t row, const at::Tensor& probabilities, const LabelMap& labels) {
   const float* p = probabilities.const_data_ptr<float>();
@@ -75,6 +82,7 @@ int eval_command(int argc, char** argv) {
   Config config = read_config(flags, launched);
   settle_thread_waiting(config, launched.has_value());
   bool talks = !launched || launched->rank == 0;
+  if (talks) require_writable(flags.value("output"));
   RunInputs inputs = prepare_inputs(config, RunKind::kEvaluate, "", [talks](const std::string& line) {
     if (talks) log_info(line);
   });
@@ -102,6 +110,8 @@ int predict_command(int argc, char** argv) {
     throw_error(ExitCode::kUsage, "task text-generation: plait predict writes class scores; plait eval gives the loss of a language model");
   if (flags.value("output").empty()) throw_error(ExitCode::kUsage, "--output is not given: name the .jsonl file to write");
   bool talks = !launched || launched->rank == 0;
+  if (talks)
+    for (const char* name : {"output", "logits"}) require_writable(flags.value(name));
   RunInputs inputs = prepare_inputs(config, RunKind::kPredict, "", [talks](const std::string& line) {
     if (talks) log_info(line);
   });

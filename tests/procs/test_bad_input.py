@@ -295,7 +295,9 @@ class DataFiles(RefusalTest):
         self.refused(USAGE, "--data", ["eval", "--model", tiny.BERT])
         for flag in ("--output", "--logits"):
             words = ["predict", "--model", tiny.BERT, "--data", self.rows, "--output", "out.jsonl", flag, "/nowhere/out"]
-            self.refused(USAGE, "/nowhere/out", [w for i, w in enumerate(words) if flag != "--output" or i not in (5, 6)])
+            done = self.refused(USAGE, "/nowhere/out", [w for i, w in enumerate(words) if flag != "--output" or i not in (5, 6)])
+            self.assertNotIn("12 rows", done.err, "refused before the data was read")
+        self.refused(USAGE, "is a folder", ["eval", "--model", tiny.BERT, "--data", self.rows, "--output", self.folder])
 
 
 if __name__ == "__main__":
