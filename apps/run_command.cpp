@@ -108,7 +108,8 @@ CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& o
     if (!looks_like_flag(word)) {
       if (!config_argument) throw_error(ExitCode::kUsage, "unexpected argument '", word, "': every input of this command is a --flag");
       if (!flags.settings.config_path.empty())
-        throw_error(ExitCode::kUsage, "two settings files: ", flags.settings.config_path, " and ", word, "; give one, and --set a.b=c for the rest");
+        throw_error(ExitCode::kUsage, "two settings files: ", flags.settings.config_path, " and ", word,
+                    "; give one, and --set a.b=c for the rest");
       flags.settings.config_path = word;
       continue;
     }
@@ -120,14 +121,10 @@ CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& o
       continue;
     }
     std::string value = inline_value ? word.substr(equals + 1) : next_is_value(i) ? argv[++i] : "true";
-    if (name == "set")
-      flags.settings.sets.push_back(value);
-    else if (name == "config")
-      flags.settings.config_path = value;
-    else if (std::find(own.begin(), own.end(), name) != own.end())
-      flags.own.emplace_back(name, value);
-    else
-      flags.settings.flags.emplace_back(name, value);
+    if (name == "set") flags.settings.sets.push_back(value);
+    else if (name == "config") flags.settings.config_path = value;
+    else if (std::find(own.begin(), own.end(), name) != own.end()) flags.own.emplace_back(name, value);
+    else flags.settings.flags.emplace_back(name, value);
   }
   return flags;
 }

@@ -29,7 +29,8 @@ constexpr const char* kHelp =
 
 void report(const TrainSummary& s, const std::function<void(const std::string&)>& say) {
   char text[256];
-  std::snprintf(text, sizeof text, "trained %ld steps in %.1f s, last loss %.4f", static_cast<long>(s.num_steps), s.train_seconds, s.last_loss);
+  std::snprintf(text, sizeof text, "trained %ld steps in %.1f s, last loss %.4f", static_cast<long>(s.num_steps), s.train_seconds,
+                s.last_loss);
   std::string line = text;
   if (s.peak_bytes > 0) {
     std::snprintf(text, sizeof text, ", peak tensor memory of a rank %.0f MiB", static_cast<double>(s.peak_bytes) / (1 << 20));

@@ -14,16 +14,16 @@ namespace plait {
 enum class ExitCode : int {
   kOk = 0,
   kBug = 1,
-  kUsage = 2,        // settings, shapes against layout, unwritable work_dir
-  kData = 3,         // rows of data files
-  kCheckpoint = 4,   // anything in a model or checkpoint folder
-  kRendezvous = 5,   // port, peers that never come
-  kPeerLost = 6,     // a rank that died
+  kUsage = 2,       // settings, shapes against layout, unwritable work_dir
+  kData = 3,        // rows of data files
+  kCheckpoint = 4,  // anything in a model or checkpoint folder
+  kRendezvous = 5,  // port, peers that never come
+  kPeerLost = 6,    // a rank that died
   kHang = 7,
-  kResource = 8,     // disk, memory, descriptors, device absent
+  kResource = 8,  // disk, memory, descriptors, device absent
   kNonFinite = 9,
   kRestarts = 10,
-  kBusy = 11,        // work_dir in use
+  kBusy = 11,  // work_dir in use
   kAuth = 12,
   kPreempted = 75,
   kInterrupted = 130,
@@ -49,10 +49,9 @@ namespace detail {
 }
 
 // A bug of plait, not of the user: ends with exit code 1 and the place.
-#define PLAIT_CHECK(condition, ...)                                                                      \
-  do {                                                                                                   \
-    if (!(condition))                                                                                    \
-      ::plait::detail::check_failed(#condition, __FILE__, __LINE__, ::plait::cat("" __VA_OPT__(, ) __VA_ARGS__)); \
+#define PLAIT_CHECK(condition, ...) \
+  do { \
+    if (!(condition)) ::plait::detail::check_failed(#condition, __FILE__, __LINE__, ::plait::cat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
 
 }  // namespace plait

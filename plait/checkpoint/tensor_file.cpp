@@ -17,7 +17,8 @@ void write_tensor_file(const std::string& path, const std::vector<std::pair<std:
     PLAIT_CHECK(tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kLong, name);
     data.push_back(tensor.contiguous());
     int64_t bytes = static_cast<int64_t>(data.back().nbytes());
-    header[name] = {{"dtype", tensor.scalar_type() == at::kFloat ? "F32" : "I64"}, {"shape", tensor.sizes().vec()},
+    header[name] = {{"dtype", tensor.scalar_type() == at::kFloat ? "F32" : "I64"},
+                    {"shape", tensor.sizes().vec()},
                     {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }

@@ -42,7 +42,9 @@ class ApplySettings {
   }
 
   void note_leading_zero(const SettingInfo& info, const GivenSetting& given, const std::string& text) {
-    if (has_leading_zero(text)) notices_->push_back(cat("warning: ", info.name, " ", text, " (", given.origin, ") is read as ", *parse_integer_text(text), ", not as octal"));
+    if (has_leading_zero(text))
+      notices_->push_back(
+          cat("warning: ", info.name, " ", text, " (", given.origin, ") is read as ", *parse_integer_text(text), ", not as octal"));
   }
 
   void read(const SettingInfo& info, const GivenSetting& given, int64_t& field) {
@@ -117,7 +119,8 @@ class ApplySettings {
     }
     for (const auto& item : value.items) {
       if (item.kind != SettingNode::Kind::kScalar)
-        throw_error(ExitCode::kUsage, info.name, " (", item.origin, ") has an item that is not one word: ", item.summary(), item.is_null() ? " (quote it if it is meant as text)" : "");
+        throw_error(ExitCode::kUsage, info.name, " (", item.origin, ") has an item that is not one word: ", item.summary(),
+                    item.is_null() ? " (quote it if it is meant as text)" : "");
       out.push_back(item.text);
     }
     return out;

@@ -20,42 +20,42 @@ enum class Metric { kAccuracy, kF1, kLoss, kPerplexity };
 enum class EvalStrategy { kNo, kEpoch, kSteps };
 
 struct ModelConfig {
-  std::string path;                // Hugging Face folder: config.json, weights, tokenizer.json
-  std::string init = "pretrained"; // pretrained | random
-  std::string head_init;           // safetensors with classifier.weight / classifier.bias
+  std::string path;                 // Hugging Face folder: config.json, weights, tokenizer.json
+  std::string init = "pretrained";  // pretrained | random
+  std::string head_init;            // safetensors with classifier.weight / classifier.bias
 };
 
 struct DataFileConfig {
-  std::string file;                // .jsonl .tsv .csv .txt; empty = none
+  std::string file;  // .jsonl .tsv .csv .txt; empty = none
   std::string text_col = "text";
   std::string label_col = "label";
-  int64_t rows = 0;                // only the first n rows; 0 = all
+  int64_t rows = 0;  // only the first n rows; 0 = all
 };
 
 struct DatasetConfig {
   DataFileConfig train, valid;
-  std::vector<std::string> labels; // class names in id order; empty = found in the training file
+  std::vector<std::string> labels;  // class names in id order; empty = found in the training file
 };
 
 struct PreprocessorConfig {
-  int64_t sequence_length = 0;     // tokens; 0 = the model's own limit
-  int64_t pad_to = 0;              // 0 = longest of the micro-batch
+  int64_t sequence_length = 0;  // tokens; 0 = the model's own limit
+  int64_t pad_to = 0;           // 0 = longest of the micro-batch
   BlockMode block = BlockMode::kStream;
-  bool add_eos = false;            // the model's eos token after each document (causal LM)
-  bool document_attention = false; // causal LM, block stream: documents of one row do not see each other; positions restart
+  bool add_eos = false;             // the model's eos token after each document (causal LM)
+  bool document_attention = false;  // causal LM, block stream: documents of one row do not see each other; positions restart
 };
 
 struct DistributedConfig {
   int64_t data_parallel_size = 1;
-  int64_t model_parallel_size = 1;     // tensor-parallel ranks
+  int64_t model_parallel_size = 1;  // tensor-parallel ranks
   int64_t pipeline_parallel_size = 1;
-  int64_t virtual_pipeline_size = 1;   // model chunks a pipeline rank holds (interleaved 1F1B)
+  int64_t virtual_pipeline_size = 1;        // model chunks a pipeline rank holds (interleaved 1F1B)
   int64_t gradient_accumulation_steps = 1;  // micro-batches a step on one data rank
   bool sequence_parallel = false;
   ScheduleKind schedule = ScheduleKind::k1F1B;
-  std::vector<int64_t> pipeline_layers;     // layers of each stage; empty = balanced by cost
+  std::vector<int64_t> pipeline_layers;  // layers of each stage; empty = balanced by cost
   int64_t zero_stage = 0;
-  int64_t bucket_size_bytes = 25 << 20;     // data-parallel gradient bucket
+  int64_t bucket_size_bytes = 25 << 20;  // data-parallel gradient bucket
   bool overlap_grad_reduce = true;
 };
 
@@ -64,18 +64,18 @@ struct OptimizerConfig {
   double lr = 5e-5;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0.0;
-  bool decay_all = false;          // decay biases and norms too
-  double momentum = 0.0;           // SGD
-  bool nesterov = false;           // SGD
+  bool decay_all = false;  // decay biases and norms too
+  double momentum = 0.0;   // SGD
+  bool nesterov = false;   // SGD
 };
 
 struct LrSchedulerConfig {
   LrSchedulerKind type = LrSchedulerKind::kLinear;
   int64_t warmup_steps = 0;
-  double warmup_ratio = 0.0;       // of all updates; used when warmup_steps is 0
+  double warmup_ratio = 0.0;  // of all updates; used when warmup_steps is 0
 };
 
-struct LossScaleConfig {           // fp16 only
+struct LossScaleConfig {  // fp16 only
   double init_scale = 65536.0;
   double growth_factor = 2.0, backoff_factor = 0.5;
   int64_t growth_interval = 2000;  // steps without overflow
@@ -84,21 +84,21 @@ struct LossScaleConfig {           // fp16 only
 struct TrainConfig {
   std::string work_dir = "runs/plait";
   int64_t max_epochs = 3;
-  int64_t max_steps = 0;           // 0 = by epochs
+  int64_t max_steps = 0;  // 0 = by epochs
   int64_t seed = 0;
   bool shuffle = true;
   DType dtype = DType::kFloat32;
-  std::optional<double> dropout;   // none = as config.json says
-  double clip_grad = 1.0;          // 0 = off
-  double norm_type = 2.0;          // 2 or infinity
+  std::optional<double> dropout;  // none = as config.json says
+  double clip_grad = 1.0;         // 0 = off
+  double norm_type = 2.0;         // 2 or infinity
   double label_smoothing = 0.0;
-  int64_t batch_size = 8;          // global rows a step
+  int64_t batch_size = 8;                   // global rows a step
   int64_t per_device_train_batch_size = 8;  // rows of one micro-batch on one data rank
   DType export_dtype = DType::kFloat32;
-  double log_interval_seconds = 5; // off a terminal
-  int64_t logging_steps = 0;       // 0 = by time
-  bool progress_bar = true;        // on a terminal; false = lines as elsewhere
-  std::string device = "auto";     // auto | cpu | cuda
+  double log_interval_seconds = 5;  // off a terminal
+  int64_t logging_steps = 0;        // 0 = by time
+  bool progress_bar = true;         // on a terminal; false = lines as elsewhere
+  std::string device = "auto";      // auto | cpu | cuda
   double comm_timeout_seconds = 600;
   DistributedConfig distributed;
   OptimizerConfig optimizer;
@@ -108,8 +108,8 @@ struct TrainConfig {
 
 struct EvaluationConfig {
   EvalStrategy strategy = EvalStrategy::kEpoch;
-  int64_t interval = 1;            // epochs or steps
-  std::vector<Metric> metrics;     // empty: accuracy, f1, loss | loss, perplexity
+  int64_t interval = 1;               // epochs or steps
+  std::vector<Metric> metrics;        // empty: accuracy, f1, loss | loss, perplexity
   int64_t per_device_batch_size = 0;  // rows of one evaluation micro-batch; 0 = the training one
 };
 
@@ -120,7 +120,7 @@ struct Config {
   PreprocessorConfig preprocessor;
   TrainConfig train;
   EvaluationConfig evaluation;
-  std::string source;              // the settings file as given, for messages
+  std::string source;  // the settings file as given, for messages
   // "file:line" or "command line" of each dotted setting that was given.
   std::map<std::string, std::string> origin;
 

@@ -9,8 +9,8 @@
 namespace plait {
 
 namespace detail {
-inline constexpr double kLargestCount = 1e12;   // rows, steps, tokens
-inline constexpr double kLargestSize = 1e6;     // ranks, micro-batches, rows of a micro-batch: three of them still fit 64 bits
+inline constexpr double kLargestCount = 1e12;  // rows, steps, tokens
+inline constexpr double kLargestSize = 1e6;    // ranks, micro-batches, rows of a micro-batch: three of them still fit 64 bits
 inline Range counts(double low) { return {low, kLargestCount}; }
 inline Range sizes(double low) { return {low, kLargestSize}; }
 inline Range finite_from(double low) { return {low, INFINITY, false, true}; }
@@ -19,8 +19,12 @@ inline Range finite_above(double low) { return {low, INFINITY, true, true}; }
 template <class Visitor, class C>
 void describe_model(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "model.path", .effect = "Hugging Face folder: config.json, weights, tokenizer.json", .is_path = true}, c.path);
-  visit(SettingInfo{.name = "model.init", .effect = "where the weights come from; a missing head is seeded", .words = {"pretrained", "random"}}, c.init);
-  visit(SettingInfo{.name = "model.head_init", .effect = "safetensors file with classifier.weight and classifier.bias", .is_path = true}, c.head_init);
+  visit(
+      SettingInfo{
+          .name = "model.init", .effect = "where the weights come from; a missing head is seeded", .words = {"pretrained", "random"}},
+      c.init);
+  visit(SettingInfo{.name = "model.head_init", .effect = "safetensors file with classifier.weight and classifier.bias", .is_path = true},
+        c.head_init);
 }
 
 template <class Visitor, class C>
@@ -28,18 +32,31 @@ void describe_data_file(Visitor& visit, const std::string& at, const char* use, 
   visit(SettingInfo{.name = at + ".file", .effect = cat(use, " rows: .jsonl, .tsv, .csv or .txt; empty = none"), .is_path = true}, c.file);
   visit(SettingInfo{.name = at + ".text_col", .effect = "column (or JSON field) of the text"}, c.text_col);
   visit(SettingInfo{.name = at + ".label_col", .effect = "column (or JSON field) of the label"}, c.label_col);
-  visit(SettingInfo{.name = at + ".rows", .effect = "only the first n rows", .unit = "rows", .range = counts(0), .zero_word = "all"}, c.rows);
+  visit(SettingInfo{.name = at + ".rows", .effect = "only the first n rows", .unit = "rows", .range = counts(0), .zero_word = "all"},
+        c.rows);
 }
 
 template <class Visitor, class C>
 void describe_preprocessor(Visitor& visit, C& c) {
-  visit(SettingInfo{.name = "preprocessor.sequence_length", .effect = "longest row, longer text is cut; model = the model's own limit", .unit = "tokens",
-                    .range = counts(0), .zero_word = "model"}, c.sequence_length);
-  visit(SettingInfo{.name = "preprocessor.pad_to", .effect = "length rows are padded to; longest = of the micro-batch", .unit = "tokens",
-                    .range = counts(0), .zero_word = "longest"}, c.pad_to);
-  visit(SettingInfo{.name = "preprocessor.block", .effect = "text-generation: stream = the whole file one token stream in windows; document = rows end with their document"}, c.block);
+  visit(SettingInfo{.name = "preprocessor.sequence_length",
+                    .effect = "longest row, longer text is cut; model = the model's own limit",
+                    .unit = "tokens",
+                    .range = counts(0),
+                    .zero_word = "model"},
+        c.sequence_length);
+  visit(SettingInfo{.name = "preprocessor.pad_to",
+                    .effect = "length rows are padded to; longest = of the micro-batch",
+                    .unit = "tokens",
+                    .range = counts(0),
+                    .zero_word = "longest"},
+        c.pad_to);
+  visit(SettingInfo{.name = "preprocessor.block",
+                    .effect =
+                        "text-generation: stream = the whole file one token stream in windows; document = rows end with their document"},
+        c.block);
   visit(SettingInfo{.name = "preprocessor.document_attention",
-                    .effect = "causal LM, block stream with add_eos: documents that share a row do not attend to each other, positions restart"},
+                    .effect =
+                        "causal LM, block stream with add_eos: documents that share a row do not attend to each other, positions restart"},
         c.document_attention);
   visit(SettingInfo{.name = "preprocessor.add_eos", .effect = "end each document with the end-of-text token"}, c.add_eos);
 }
@@ -47,24 +64,53 @@ void describe_preprocessor(Visitor& visit, C& c) {
 template <class Visitor, class C>
 void describe_distributed(Visitor& visit, C& c) {
   const std::string at = "train.distributed.";
-  visit(SettingInfo{.name = at + "data_parallel_size", .effect = "replicas of the model, each with its share of the rows", .unit = "ranks", .range = sizes(1)},
+  visit(SettingInfo{.name = at + "data_parallel_size",
+                    .effect = "replicas of the model, each with its share of the rows",
+                    .unit = "ranks",
+                    .range = sizes(1)},
         c.data_parallel_size);
-  visit(SettingInfo{.name = at + "model_parallel_size", .effect = "tensor-parallel ranks one layer is split over", .unit = "ranks", .range = sizes(1),
-                    .aliases = {at + "tensor_parallel_size", at + "tensor_model_parallel_size"}}, c.model_parallel_size);
-  visit(SettingInfo{.name = at + "pipeline_parallel_size", .effect = "pipeline ranks the layers are spread over", .unit = "ranks", .range = sizes(1),
-                    .aliases = {at + "pipeline_model_parallel_size"}}, c.pipeline_parallel_size);
-  visit(SettingInfo{.name = at + "virtual_pipeline_size", .effect = "model chunks a pipeline rank holds (schedule interleaved_1f1b)", .range = sizes(1)},
+  visit(SettingInfo{.name = at + "model_parallel_size",
+                    .effect = "tensor-parallel ranks one layer is split over",
+                    .unit = "ranks",
+                    .range = sizes(1),
+                    .aliases = {at + "tensor_parallel_size", at + "tensor_model_parallel_size"}},
+        c.model_parallel_size);
+  visit(SettingInfo{.name = at + "pipeline_parallel_size",
+                    .effect = "pipeline ranks the layers are spread over",
+                    .unit = "ranks",
+                    .range = sizes(1),
+                    .aliases = {at + "pipeline_model_parallel_size"}},
+        c.pipeline_parallel_size);
+  visit(SettingInfo{.name = at + "virtual_pipeline_size",
+                    .effect = "model chunks a pipeline rank holds (schedule interleaved_1f1b)",
+                    .range = sizes(1)},
         c.virtual_pipeline_size);
-  visit(SettingInfo{.name = at + "gradient_accumulation_steps", .effect = "micro-batches of one optimizer step on one data rank; with a pipeline its micro-batches",
-                    .unit = "micro-batches", .range = sizes(1), .aliases = {"train.gradient_accumulation_steps"}}, c.gradient_accumulation_steps);
-  visit(SettingInfo{.name = at + "sequence_parallel", .effect = "split norms and dropout over the tensor-parallel ranks along the sequence"}, c.sequence_parallel);
+  visit(SettingInfo{.name = at + "gradient_accumulation_steps",
+                    .effect = "micro-batches of one optimizer step on one data rank; with a pipeline its micro-batches",
+                    .unit = "micro-batches",
+                    .range = sizes(1),
+                    .aliases = {"train.gradient_accumulation_steps"}},
+        c.gradient_accumulation_steps);
+  visit(
+      SettingInfo{.name = at + "sequence_parallel", .effect = "split norms and dropout over the tensor-parallel ranks along the sequence"},
+      c.sequence_parallel);
   visit(SettingInfo{.name = at + "schedule", .effect = "order of the pipeline's forwards and backwards"}, c.schedule);
-  visit(SettingInfo{.name = at + "pipeline_layers", .effect = "layers of each (virtual) stage; empty = balanced by cost", .unit = "layers", .range = counts(0)},
+  visit(SettingInfo{.name = at + "pipeline_layers",
+                    .effect = "layers of each (virtual) stage; empty = balanced by cost",
+                    .unit = "layers",
+                    .range = counts(0)},
         c.pipeline_layers);
-  visit(SettingInfo{.name = at + "zero_stage", .effect = "what the data ranks share out: 0 = nothing; 1 to 3 are not available yet", .range = {0, 3}}, c.zero_stage);
-  visit(SettingInfo{.name = at + "bucket_size_bytes", .effect = "gradients reduced over the data ranks as one message", .unit = "bytes", .range = counts(1)},
+  visit(
+      SettingInfo{
+          .name = at + "zero_stage", .effect = "what the data ranks share out: 0 = nothing; 1 to 3 are not available yet", .range = {0, 3}},
+      c.zero_stage);
+  visit(SettingInfo{.name = at + "bucket_size_bytes",
+                    .effect = "gradients reduced over the data ranks as one message",
+                    .unit = "bytes",
+                    .range = counts(1)},
         c.bucket_size_bytes);
-  visit(SettingInfo{.name = at + "overlap_grad_reduce", .effect = "reduce gradients while the last backward still runs"}, c.overlap_grad_reduce);
+  visit(SettingInfo{.name = at + "overlap_grad_reduce", .effect = "reduce gradients while the last backward still runs"},
+        c.overlap_grad_reduce);
 }
 
 template <class Visitor, class C>
@@ -72,11 +118,24 @@ void describe_optimizer(Visitor& visit, C& c) {
   const std::string at = "train.optimizer.params.", bare = "train.optimizer.";
   visit(SettingInfo{.name = bare + "type", .effect = "update rule"}, c.type);
   visit(SettingInfo{.name = at + "lr", .effect = "highest learning rate", .range = finite_from(0), .aliases = {bare + "lr"}}, c.lr);
-  visit(SettingInfo{.name = at + "beta1", .effect = "AdamW: decay of the first moment", .range = {0, 1, false, true}, .aliases = {bare + "beta1"}}, c.beta1);
-  visit(SettingInfo{.name = at + "beta2", .effect = "AdamW: decay of the second moment", .range = {0, 1, false, true}, .aliases = {bare + "beta2"}}, c.beta2);
-  visit(SettingInfo{.name = at + "eps", .effect = "AdamW: added to the root of the second moment", .range = finite_from(0), .aliases = {bare + "eps"}}, c.eps);
-  visit(SettingInfo{.name = at + "weight_decay", .effect = "decoupled decay for AdamW, added to the gradient for SGD", .range = finite_from(0),
-                    .aliases = {bare + "weight_decay"}}, c.weight_decay);
+  visit(
+      SettingInfo{
+          .name = at + "beta1", .effect = "AdamW: decay of the first moment", .range = {0, 1, false, true}, .aliases = {bare + "beta1"}},
+      c.beta1);
+  visit(
+      SettingInfo{
+          .name = at + "beta2", .effect = "AdamW: decay of the second moment", .range = {0, 1, false, true}, .aliases = {bare + "beta2"}},
+      c.beta2);
+  visit(SettingInfo{.name = at + "eps",
+                    .effect = "AdamW: added to the root of the second moment",
+                    .range = finite_from(0),
+                    .aliases = {bare + "eps"}},
+        c.eps);
+  visit(SettingInfo{.name = at + "weight_decay",
+                    .effect = "decoupled decay for AdamW, added to the gradient for SGD",
+                    .range = finite_from(0),
+                    .aliases = {bare + "weight_decay"}},
+        c.weight_decay);
   visit(SettingInfo{.name = at + "decay_all", .effect = "decay biases and norms too", .aliases = {bare + "decay_all"}}, c.decay_all);
   visit(SettingInfo{.name = at + "momentum", .effect = "SGD", .range = {0, 1, false, true}, .aliases = {bare + "momentum"}}, c.momentum);
   visit(SettingInfo{.name = at + "nesterov", .effect = "SGD", .aliases = {bare + "nesterov"}}, c.nesterov);
@@ -85,46 +144,83 @@ void describe_optimizer(Visitor& visit, C& c) {
 template <class Visitor, class C>
 void describe_lr_scheduler(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "train.lr_scheduler.type", .effect = "learning rate after the warm-up"}, c.type);
-  visit(SettingInfo{.name = "train.lr_scheduler.warmup_steps", .effect = "updates with a rising learning rate; the first has 0", .unit = "steps", .range = counts(0)},
+  visit(SettingInfo{.name = "train.lr_scheduler.warmup_steps",
+                    .effect = "updates with a rising learning rate; the first has 0",
+                    .unit = "steps",
+                    .range = counts(0)},
         c.warmup_steps);
-  visit(SettingInfo{.name = "train.lr_scheduler.warmup_ratio", .effect = "the same as a share of all updates, rounded up; used when warmup_steps is 0",
-                    .range = {0, 1}}, c.warmup_ratio);
+  visit(SettingInfo{.name = "train.lr_scheduler.warmup_ratio",
+                    .effect = "the same as a share of all updates, rounded up; used when warmup_steps is 0",
+                    .range = {0, 1}},
+        c.warmup_ratio);
 }
 
 template <class Visitor, class C>
 void describe_loss_scale(Visitor& visit, C& c) {
   const std::string at = "train.loss_scale.";
   visit(SettingInfo{.name = at + "init_scale", .effect = "float16: first loss scale", .range = finite_from(1)}, c.init_scale);
-  visit(SettingInfo{.name = at + "growth_factor", .effect = "float16: scale after growth_interval good steps, times", .range = finite_from(1)}, c.growth_factor);
-  visit(SettingInfo{.name = at + "backoff_factor", .effect = "float16: scale after an overflow, times", .range = {0, 1, true, true}}, c.backoff_factor);
-  visit(SettingInfo{.name = at + "growth_interval", .effect = "float16: steps without overflow before the scale grows", .unit = "steps", .range = counts(1)},
+  visit(
+      SettingInfo{
+          .name = at + "growth_factor", .effect = "float16: scale after growth_interval good steps, times", .range = finite_from(1)},
+      c.growth_factor);
+  visit(SettingInfo{.name = at + "backoff_factor", .effect = "float16: scale after an overflow, times", .range = {0, 1, true, true}},
+        c.backoff_factor);
+  visit(SettingInfo{.name = at + "growth_interval",
+                    .effect = "float16: steps without overflow before the scale grows",
+                    .unit = "steps",
+                    .range = counts(1)},
         c.growth_interval);
 }
 
 template <class Visitor, class C>
 void describe_train(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "train.work_dir", .effect = "folder of everything the run writes", .is_path = true}, c.work_dir);
-  visit(SettingInfo{.name = "train.max_epochs", .effect = "passes over the training rows", .unit = "epochs", .range = counts(1)}, c.max_epochs);
-  visit(SettingInfo{.name = "train.max_steps", .effect = "optimizer steps, wins over max_epochs; 0 = by epochs", .unit = "steps", .range = counts(0)}, c.max_steps);
+  visit(SettingInfo{.name = "train.max_epochs", .effect = "passes over the training rows", .unit = "epochs", .range = counts(1)},
+        c.max_epochs);
+  visit(
+      SettingInfo{
+          .name = "train.max_steps", .effect = "optimizer steps, wins over max_epochs; 0 = by epochs", .unit = "steps", .range = counts(0)},
+      c.max_steps);
   visit(SettingInfo{.name = "train.seed", .effect = "of row order, seeded weights and dropout"}, c.seed);
   visit(SettingInfo{.name = "train.shuffle", .effect = "a new row order each epoch; false = file order"}, c.shuffle);
-  visit(SettingInfo{.name = "train.dtype", .effect = "compute type; bfloat16 and float16 keep float32 masters; float64 is for checking"}, c.dtype);
-  visit(SettingInfo{.name = "train.dropout", .effect = "overrides every dropout of the model; model = as config.json says", .range = {0, 1, false, true},
-                    .zero_word = "model"}, c.dropout);
+  visit(SettingInfo{.name = "train.dtype", .effect = "compute type; bfloat16 and float16 keep float32 masters; float64 is for checking"},
+        c.dtype);
+  visit(SettingInfo{.name = "train.dropout",
+                    .effect = "overrides every dropout of the model; model = as config.json says",
+                    .range = {0, 1, false, true},
+                    .zero_word = "model"},
+        c.dropout);
   visit(SettingInfo{.name = "train.clip_grad", .effect = "largest gradient norm; 0 = off", .range = finite_from(0)}, c.clip_grad);
   visit(SettingInfo{.name = "train.norm_type", .effect = "of that norm: 2 or inf"}, c.norm_type);
-  visit(SettingInfo{.name = "train.label_smoothing", .effect = "share of the target given to all classes alike", .range = {0, 1, false, true}}, c.label_smoothing);
-  visit(SettingInfo{.name = "train.batch_size", .effect = "global batch = per_device_train_batch_size x data_parallel_size x gradient_accumulation_steps",
-                    .unit = "rows a step", .range = {1, 1e18}}, c.batch_size);
-  visit(SettingInfo{.name = "train.per_device_train_batch_size", .effect = "one micro-batch on one data rank", .unit = "rows", .range = sizes(1)},
-        c.per_device_train_batch_size);
+  visit(
+      SettingInfo{
+          .name = "train.label_smoothing", .effect = "share of the target given to all classes alike", .range = {0, 1, false, true}},
+      c.label_smoothing);
+  visit(SettingInfo{.name = "train.batch_size",
+                    .effect = "global batch = per_device_train_batch_size x data_parallel_size x gradient_accumulation_steps",
+                    .unit = "rows a step",
+                    .range = {1, 1e18}},
+        c.batch_size);
+  visit(
+      SettingInfo{
+          .name = "train.per_device_train_batch_size", .effect = "one micro-batch on one data rank", .unit = "rows", .range = sizes(1)},
+      c.per_device_train_batch_size);
   visit(SettingInfo{.name = "train.export_dtype", .effect = "of the weights in output/ and output_best/"}, c.export_dtype);
-  visit(SettingInfo{.name = "train.log_interval_seconds", .effect = "between progress lines when not on a terminal", .unit = "s", .range = finite_from(0)},
+  visit(SettingInfo{.name = "train.log_interval_seconds",
+                    .effect = "between progress lines when not on a terminal",
+                    .unit = "s",
+                    .range = finite_from(0)},
         c.log_interval_seconds);
-  visit(SettingInfo{.name = "train.logging_steps", .effect = "a progress line every n steps; 0 = by time", .unit = "steps", .range = counts(0)}, c.logging_steps);
+  visit(
+      SettingInfo{
+          .name = "train.logging_steps", .effect = "a progress line every n steps; 0 = by time", .unit = "steps", .range = counts(0)},
+      c.logging_steps);
   visit(SettingInfo{.name = "train.progress_bar", .effect = "draw a bar on a terminal; false = lines as elsewhere"}, c.progress_bar);
   visit(SettingInfo{.name = "train.device", .effect = "auto = cuda when there is a device", .words = {"auto", "cpu", "cuda"}}, c.device);
-  visit(SettingInfo{.name = "train.comm_timeout_seconds", .effect = "a collective that takes longer ends the run", .unit = "s", .range = {0, 1e9, true, false}},
+  visit(SettingInfo{.name = "train.comm_timeout_seconds",
+                    .effect = "a collective that takes longer ends the run",
+                    .unit = "s",
+                    .range = {0, 1e9, true, false}},
         c.comm_timeout_seconds);
   describe_distributed(visit, c.distributed);
   describe_optimizer(visit, c.optimizer);
@@ -134,12 +230,25 @@ void describe_train(Visitor& visit, C& c) {
 
 template <class Visitor, class C>
 void describe_evaluation(Visitor& visit, C& c) {
-  visit(SettingInfo{.name = "evaluation.period.eval_strategy", .effect = "when the validation rows are evaluated", .aliases = {"evaluation.strategy"}}, c.strategy);
-  visit(SettingInfo{.name = "evaluation.period.interval", .effect = "between evaluations", .unit = "epochs or steps", .range = counts(1),
-                    .aliases = {"evaluation.interval"}}, c.interval);
-  visit(SettingInfo{.name = "evaluation.metrics", .effect = "the first picks output_best/; empty = accuracy, f1, loss or loss, perplexity by task"}, c.metrics);
-  visit(SettingInfo{.name = "evaluation.per_device_batch_size", .effect = "rows of one evaluation micro-batch; train = as in training", .unit = "rows",
-                    .range = sizes(0), .zero_word = "train"}, c.per_device_batch_size);
+  visit(SettingInfo{.name = "evaluation.period.eval_strategy",
+                    .effect = "when the validation rows are evaluated",
+                    .aliases = {"evaluation.strategy"}},
+        c.strategy);
+  visit(SettingInfo{.name = "evaluation.period.interval",
+                    .effect = "between evaluations",
+                    .unit = "epochs or steps",
+                    .range = counts(1),
+                    .aliases = {"evaluation.interval"}},
+        c.interval);
+  visit(SettingInfo{.name = "evaluation.metrics",
+                    .effect = "the first picks output_best/; empty = accuracy, f1, loss or loss, perplexity by task"},
+        c.metrics);
+  visit(SettingInfo{.name = "evaluation.per_device_batch_size",
+                    .effect = "rows of one evaluation micro-batch; train = as in training",
+                    .unit = "rows",
+                    .range = sizes(0),
+                    .zero_word = "train"},
+        c.per_device_batch_size);
 }
 }  // namespace detail
 
@@ -150,7 +259,8 @@ void describe(Visitor&& visit, C& config) {
   detail::describe_model(visit, config.model);
   detail::describe_data_file(visit, "dataset.train", "training", config.dataset.train);
   detail::describe_data_file(visit, "dataset.valid", "validation", config.dataset.valid);
-  visit(SettingInfo{.name = "dataset.labels", .effect = "class names in id order; empty = integers as they are, else the training file's in bytewise order"},
+  visit(SettingInfo{.name = "dataset.labels",
+                    .effect = "class names in id order; empty = integers as they are, else the training file's in bytewise order"},
         config.dataset.labels);
   detail::describe_preprocessor(visit, config.preprocessor);
   detail::describe_train(visit, config.train);

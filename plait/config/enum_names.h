@@ -22,23 +22,31 @@ inline EnumWords<DType> enum_words(DType) {
           {"fp32", DType::kFloat32},    {"bf16", DType::kBFloat16},     {"fp16", DType::kFloat16},    {"fp64", DType::kFloat64}};
 }
 inline EnumWords<ScheduleKind> enum_words(ScheduleKind) {
-  return {{"gpipe", ScheduleKind::kGPipe}, {"1f1b", ScheduleKind::k1F1B}, {"interleaved_1f1b", ScheduleKind::kInterleaved1F1B},
+  return {{"gpipe", ScheduleKind::kGPipe},
+          {"1f1b", ScheduleKind::k1F1B},
+          {"interleaved_1f1b", ScheduleKind::kInterleaved1F1B},
           {"interleaved", ScheduleKind::kInterleaved1F1B}};
 }
 inline EnumWords<OptimizerKind> enum_words(OptimizerKind) {
   return {{"AdamW", OptimizerKind::kAdamW}, {"SGD", OptimizerKind::kSGD}, {"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSGD}};
 }
 inline EnumWords<LrSchedulerKind> enum_words(LrSchedulerKind) {
-  return {{"linear", LrSchedulerKind::kLinear}, {"cosine", LrSchedulerKind::kCosine}, {"constant", LrSchedulerKind::kConstant},
+  return {{"linear", LrSchedulerKind::kLinear},
+          {"cosine", LrSchedulerKind::kCosine},
+          {"constant", LrSchedulerKind::kConstant},
           {"constant_with_warmup", LrSchedulerKind::kConstant}};
 }
 inline EnumWords<BlockMode> enum_words(BlockMode) { return {{"stream", BlockMode::kStream}, {"document", BlockMode::kDocument}}; }
 inline EnumWords<Metric> enum_words(Metric) {
-  return {{"accuracy", Metric::kAccuracy}, {"f1", Metric::kF1}, {"loss", Metric::kLoss}, {"perplexity", Metric::kPerplexity}, {"ppl", Metric::kPerplexity}};
+  return {{"accuracy", Metric::kAccuracy},
+          {"f1", Metric::kF1},
+          {"loss", Metric::kLoss},
+          {"perplexity", Metric::kPerplexity},
+          {"ppl", Metric::kPerplexity}};
 }
 inline EnumWords<EvalStrategy> enum_words(EvalStrategy) {
-  return {{"no", EvalStrategy::kNo},          {"epoch", EvalStrategy::kEpoch},   {"steps", EvalStrategy::kSteps}, {"false", EvalStrategy::kNo},
-          {"by_epoch", EvalStrategy::kEpoch}, {"by_step", EvalStrategy::kSteps}};
+  return {{"no", EvalStrategy::kNo},    {"epoch", EvalStrategy::kEpoch},    {"steps", EvalStrategy::kSteps},
+          {"false", EvalStrategy::kNo}, {"by_epoch", EvalStrategy::kEpoch}, {"by_step", EvalStrategy::kSteps}};
 }
 
 // "1f1b" of ScheduleKind::k1F1B.

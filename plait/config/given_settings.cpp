@@ -45,7 +45,8 @@ const std::map<std::string, std::string>& short_flags() {
 void record(const std::string& canonical, GivenSetting given, GivenSettings* out) {
   const SettingNode& value = given.value;
   if (canonical == "train.distributed.model_parallel_size" && value.is_map())
-    throw_error(ExitCode::kUsage, quote(given.written, given), ": a size for each sub-model comes with the multimodal trainer and is not available yet; "
+    throw_error(ExitCode::kUsage, quote(given.written, given),
+                ": a size for each sub-model comes with the multimodal trainer and is not available yet; "
                 "give one number");
   if (canonical == "train.optimizer.params.betas" && !value.is_null()) {
     if (value.kind != SettingNode::Kind::kSequence || value.items.size() != 2)
@@ -73,8 +74,8 @@ void check_one_optimizer(const SettingNode& tree) {
   const SettingNode* outer = train ? train->find("optimizer") : nullptr;
   const SettingNode* inner = distributed ? distributed->find("optimizer") : nullptr;
   if (outer && inner)
-    throw_error(ExitCode::kUsage, "optimizer is given twice: train.optimizer (", outer->origin, ") and train.distributed.optimizer (", inner->origin,
-                "); keep one");
+    throw_error(ExitCode::kUsage, "optimizer is given twice: train.optimizer (", outer->origin, ") and train.distributed.optimizer (",
+                inner->origin, "); keep one");
 }
 
 [[noreturn]] void unknown_key(const std::string& path, const SettingEntry& entry, const SettingNames& names) {
@@ -88,7 +89,8 @@ void GivenSettings::add(const std::string& name, GivenSetting given) {
   auto it = by_name_.find(name);
   if (it != by_name_.end()) {
     const GivenSetting& first = it->second;
-    throw_error(ExitCode::kUsage, name, " is given twice: as ", first.written, " (", first.origin, ") and ", given.written, " (", given.origin, ")");
+    throw_error(ExitCode::kUsage, name, " is given twice: as ", first.written, " (", first.origin, ") and ", given.written, " (",
+                given.origin, ")");
   }
   by_name_.emplace(name, std::move(given));
 }
@@ -102,7 +104,9 @@ const GivenSetting* GivenSettings::find(const std::string& name) const {
   return it == by_name_.end() || it->second.value.is_null() ? nullptr : &it->second;
 }
 
-std::string quote(const std::string& name, const GivenSetting& given) { return cat(name, " ", given.value.summary(), " (", given.origin, ")"); }
+std::string quote(const std::string& name, const GivenSetting& given) {
+  return cat(name, " ", given.value.summary(), " (", given.origin, ")");
+}
 
 const std::vector<Shorthand>& shorthands() {
   static const std::vector<Shorthand> list = {
@@ -110,7 +114,8 @@ const std::vector<Shorthand>& shorthands() {
       {"train.fp16", "true: train.dtype float16"},
       {"train.bf16", "true: train.dtype bfloat16"},
       {"train.distributed.distributed_strategy",
-       "data_parallel, tensor_parallel or pipeline_parallel: the other two sizes are 1; hybrid_parallel: any sizes; auto_parallel is not available yet"},
+       "data_parallel, tensor_parallel or pipeline_parallel: the other two sizes are 1; hybrid_parallel: any sizes; auto_parallel is not "
+       "available yet"},
       {"evaluation.period.by_epoch", "true: eval_strategy epoch; false: eval_strategy steps"},
   };
   return list;
@@ -143,9 +148,7 @@ SettingNames::SettingNames() {
   sections_.assign(sections.begin(), sections.end());
 }
 
-bool SettingNames::is_section(const std::string& dotted) const {
-  return std::binary_search(sections_.begin(), sections_.end(), dotted);
-}
+bool SettingNames::is_section(const std::string& dotted) const { return std::binary_search(sections_.begin(), sections_.end(), dotted); }
 
 std::string SettingNames::canonical(const std::string& dotted) const {
   auto it = canonical_.find(dotted);
@@ -161,8 +164,7 @@ std::string SettingNames::canonical_of_flag(const std::string& flag) const {
   std::set<std::string> found;
   for (const auto& [name, canonical] : canonical_)
     if (ends_with(name, "." + flag)) found.insert(canonical);
-  if (found.size() > 1)
-    throw_error(ExitCode::kUsage, "--", flag, " could be ", join(found), "; write the whole name");
+  if (found.size() > 1) throw_error(ExitCode::kUsage, "--", flag, " could be ", join(found), "; write the whole name");
   return found.empty() ? "" : *found.begin();
 }
 
@@ -222,8 +224,8 @@ void collect_native(const SettingNode& tree, const std::string& prefix, const Se
     } else if (names.is_section(path)) {
       if (entry.value.is_map()) collect_native(entry.value, path, names, command_line, out);
       else if (!entry.value.is_null())
-        throw_error(ExitCode::kUsage, entry.origin, ": ", path, " is a section, not a value: ", path, ": {", names.members(path), "}; it says ",
-                    entry.value.summary());
+        throw_error(ExitCode::kUsage, entry.origin, ": ", path, " is a section, not a value: ", path, ": {", names.members(path),
+                    "}; it says ", entry.value.summary());
     } else if (prefix.empty() && entry.value.reused && nearest(path, names.top_level()).empty()) {
       continue;  // only holds an anchor that is used elsewhere; no slip of the pen for a known section
     } else {
@@ -232,8 +234,8 @@ void collect_native(const SettingNode& tree, const std::string& prefix, const Se
   }
 }
 
-void collect_flag(const std::string& flag, const SettingNode& value, const std::string& origin, const SettingNames& names, bool command_line,
-                  GivenSettings* out) {
+void collect_flag(const std::string& flag, const SettingNode& value, const std::string& origin, const SettingNames& names,
+                  bool command_line, GivenSettings* out) {
   std::string name = flag;
   std::replace(name.begin(), name.end(), '-', '_');
   if (name == "local_rank") return;  // the torch launcher inserts it; the environment says the same
@@ -243,7 +245,8 @@ void collect_flag(const std::string& flag, const SettingNode& value, const std::
     std::string text = value.kind == SettingNode::Kind::kScalar ? value.text : value.summary();
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (value.is_null() || std::find(unavailable.off.begin(), unavailable.off.end(), text) != unavailable.off.end()) return;
-    throw_error(ExitCode::kUsage, quote(name, given), ": ", unavailable.why, unavailable.off.empty() ? "" : cat("; accepted: ", join(unavailable.off, " | ")));
+    throw_error(ExitCode::kUsage, quote(name, given), ": ", unavailable.why,
+                unavailable.off.empty() ? "" : cat("; accepted: ", join(unavailable.off, " | ")));
   }
   if (value.is_map() && names.is_section(name)) return collect_native(value, name, names, command_line, out);
   std::string canonical = names.canonical_of_flag(name);

@@ -13,8 +13,8 @@ namespace plait {
 
 struct GivenSetting {
   SettingNode value;
-  std::string written;         // the name the user wrote: "learning_rate"
-  std::string origin;          // "config.yaml:9" or "command line"
+  std::string written;  // the name the user wrote: "learning_rate"
+  std::string origin;   // "config.yaml:9" or "command line"
   bool command_line = false;
 };
 
@@ -42,13 +42,13 @@ class SettingNames {
  public:
   SettingNames();
 
-  bool is_section(const std::string& dotted) const;              // "train.optimizer"
+  bool is_section(const std::string& dotted) const;  // "train.optimizer"
   // Canonical name of a dotted name, alias or shorthand; "" when unknown.
   std::string canonical(const std::string& dotted) const;
   // Canonical name or section of a flag or flat key without dashes: short names (--model, --lr, --batch_size), Hugging Face names, dotted names.
   // "" when unknown. Error(kUsage) when a bare name is ambiguous.
   std::string canonical_of_flag(const std::string& flag) const;
-  std::vector<std::string> top_level() const;                    // task, model, dataset, ...
+  std::vector<std::string> top_level() const;  // task, model, dataset, ...
   // The known name most like `dotted`, "" when none is near.
   std::string nearest_dotted(const std::string& dotted) const;
   std::string nearest_flag(const std::string& flag) const;
@@ -56,8 +56,8 @@ class SettingNames {
   std::string members(const std::string& section) const;
 
  private:
-  std::vector<std::string> leaves_;                      // table order
-  std::map<std::string, std::string> canonical_;         // canonical names, aliases and shorthands -> canonical
+  std::vector<std::string> leaves_;               // table order
+  std::map<std::string, std::string> canonical_;  // canonical names, aliases and shorthands -> canonical
   std::vector<std::string> sections_;
 };
 
@@ -73,7 +73,7 @@ const std::vector<Shorthand>& shorthands();
 void collect_native(const SettingNode& tree, const std::string& prefix, const SettingNames& names, bool command_line, GivenSettings* out);
 
 // One flag, flat key or --set. `flag` without dashes, '-' and '_' alike.
-void collect_flag(const std::string& flag, const SettingNode& value, const std::string& origin, const SettingNames& names, bool command_line,
-                  GivenSettings* out);
+void collect_flag(const std::string& flag, const SettingNode& value, const std::string& origin, const SettingNames& names,
+                  bool command_line, GivenSettings* out);
 
 }  // namespace plait

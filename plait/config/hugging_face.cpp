@@ -48,7 +48,8 @@ void finish_seed(GivenSettings* given, bool is_hugging_face_form) {
   if (!data_seed) return;
   std::string seed = text_of(*given, "train.seed", is_hugging_face_form ? "42" : "0");
   if (parse_integer_text(data_seed->value.text) != parse_integer_text(seed))
-    throw_error(ExitCode::kUsage, quote("data_seed", *data_seed), " differs from seed ", seed, ": plait has one seed; nearest valid value ", seed);
+    throw_error(ExitCode::kUsage, quote("data_seed", *data_seed), " differs from seed ", seed, ": plait has one seed; nearest valid value ",
+                seed);
 }
 
 void finish_saving(GivenSettings* given, bool is_hugging_face_form, std::vector<std::string>* notices) {
@@ -58,17 +59,23 @@ void finish_saving(GivenSettings* given, bool is_hugging_face_form, std::vector<
   std::string word = strategy ? strategy->value.text : "";
   bool off = word == "no" || word == "false" || word == "False" || word == "best";
   if (strategy && !off) {
-    if (word != "steps" && word != "epoch") throw_error(ExitCode::kUsage, quote("save_strategy", *strategy), " is not one of no, epoch, steps, best");
-    throw_error(ExitCode::kUsage, quote("save_strategy", *strategy), ": checkpoints during training are not available yet; accepted: no, best");
+    if (word != "steps" && word != "epoch")
+      throw_error(ExitCode::kUsage, quote("save_strategy", *strategy), " is not one of no, epoch, steps, best");
+    throw_error(ExitCode::kUsage, quote("save_strategy", *strategy),
+                ": checkpoints during training are not available yet; accepted: no, best");
   }
   for (const auto* given_save : {&steps, &limit}) {
     if (!*given_save) continue;
     const GivenSetting& save = **given_save;
-    if (!off) throw_error(ExitCode::kUsage, quote(save.written, save), ": checkpoints during training are not available yet; say save_strategy: no");
+    if (!off)
+      throw_error(ExitCode::kUsage, quote(save.written, save),
+                  ": checkpoints during training are not available yet; say save_strategy: no");
     notices->push_back(cat(quote(save.written, save), " has no effect with save_strategy ", word));
   }
   if (is_hugging_face_form && !strategy)
-    notices->push_back("save_strategy is not given: plait writes output/ at the end and output_best/, no checkpoints in between yet (Hugging Face: every 500 steps)");
+    notices->push_back(
+        "save_strategy is not given: plait writes output/ at the end and output_best/, no checkpoints in between yet (Hugging Face: every "
+        "500 steps)");
 }
 
 void finish_evaluation(GivenSettings* given, bool is_hugging_face_form, std::vector<std::string>* notices) {
@@ -77,8 +84,8 @@ void finish_evaluation(GivenSettings* given, bool is_hugging_face_form, std::vec
   auto steps = take(given, "eval_steps");
   const GivenSetting* interval = given->find("evaluation.period.interval");
   if (interval && steps && interval->command_line == steps->command_line)
-    throw_error(ExitCode::kUsage, "evaluation.period.interval is given twice: as ", interval->written, " (", interval->origin, ") and eval_steps (",
-                steps->origin, ")");
+    throw_error(ExitCode::kUsage, "evaluation.period.interval is given twice: as ", interval->written, " (", interval->origin,
+                ") and eval_steps (", steps->origin, ")");
   if (strategy == EvalStrategy::kSteps && interval && interval->command_line) {
     return;  // the flag replaces the file's eval_steps
   }
@@ -91,14 +98,16 @@ void finish_evaluation(GivenSettings* given, bool is_hugging_face_form, std::vec
     put(given, "evaluation.period.interval", *given->find("evaluation.period.eval_strategy"), every);
     notices->push_back(cat("eval_steps is not given: evaluation every ", every, " steps, as in Hugging Face"));
   }
-  if (is_hugging_face_form && strategy == EvalStrategy::kNo && given->has("dataset.valid.file") && !given->has("evaluation.period.eval_strategy"))
+  if (is_hugging_face_form && strategy == EvalStrategy::kNo && given->has("dataset.valid.file") &&
+      !given->has("evaluation.period.eval_strategy"))
     notices->push_back("eval_strategy is not given: no evaluation during training, as in Hugging Face; eval_strategy: epoch turns it on");
 }
 
 void finish_best_model(GivenSettings* given, bool is_hugging_face_form, std::vector<std::string>* notices) {
   auto load_best_given = take(given, "load_best_model_at_end");
   auto metric = take(given, "metric_for_best_model");
-  auto greater_given = given->find(kPrefix + "greater_is_better") ? std::optional(*given->find(kPrefix + "greater_is_better")) : std::nullopt;
+  auto greater_given =
+      given->find(kPrefix + "greater_is_better") ? std::optional(*given->find(kPrefix + "greater_is_better")) : std::nullopt;
   auto greater = take_bool(given, "greater_is_better");
   bool load_best = load_best_given && parse_bool_text(load_best_given->value.text).value_or(false);
   if (load_best_given && !parse_bool_text(load_best_given->value.text))
@@ -127,11 +136,12 @@ void finish_best_model(GivenSettings* given, bool is_hugging_face_form, std::vec
   if (word.rfind("eval_", 0) == 0) word = word.substr(5);
   auto known = parse_enum_word<Metric>(word);
   if (!known)
-    throw_error(ExitCode::kUsage, "metric_for_best_model ", word, metric ? cat(" (", metric->origin, ")") : std::string(), " is not one of ",
-                join(enum_choices<Metric>()));
+    throw_error(ExitCode::kUsage, "metric_for_best_model ", word, metric ? cat(" (", metric->origin, ")") : std::string(),
+                " is not one of ", join(enum_choices<Metric>()));
   bool rises = *known == Metric::kAccuracy || *known == Metric::kF1;
   if (greater && *greater != rises)
-    throw_error(ExitCode::kUsage, quote("greater_is_better", *greater_given), " contradicts ", word, ", which is better when ", rises ? "greater" : "smaller");
+    throw_error(ExitCode::kUsage, quote("greater_is_better", *greater_given), " contradicts ", word, ", which is better when ",
+                rises ? "greater" : "smaller");
   if (!metric) return;
   metrics.erase(std::remove(metrics.begin(), metrics.end(), word), metrics.end());
   metrics.insert(metrics.begin(), word);
@@ -164,7 +174,8 @@ void finish_warmup(GivenSettings* given, std::vector<std::string>* notices) {
   const GivenSetting* ratio = given->find("train.lr_scheduler.warmup_ratio");
   auto above_zero = [](const GivenSetting* given) { return given && parse_real_text(given->value.text).value_or(0) > 0; };
   if (type && type->written == "lr_scheduler_type" && type->value.text == "constant" && (above_zero(steps) || above_zero(ratio)))
-    throw_error(ExitCode::kUsage, quote("lr_scheduler_type", *type), " has no warm-up in Hugging Face, but one is given; nearest valid value constant_with_warmup");
+    throw_error(ExitCode::kUsage, quote("lr_scheduler_type", *type),
+                " has no warm-up in Hugging Face, but one is given; nearest valid value constant_with_warmup");
   if (above_zero(steps) && above_zero(ratio) && ratio->written == "warmup_ratio") {
     notices->push_back(cat(quote("warmup_ratio", *ratio), " has no effect: warmup_steps ", steps->value.text, " wins"));
     given->erase("train.lr_scheduler.warmup_ratio");
@@ -200,8 +211,7 @@ void finish_hugging_face(GivenSettings* given, bool is_hugging_face_form, std::v
   finish_warmup(given, notices);
   if (auto workers = take(given, "dataloader_num_workers"); workers && parse_integer_text(workers->value.text) != 0)
     notices->push_back(cat(quote("dataloader_num_workers", *workers), " has no effect: all cores tokenise before the first step"));
-  if (auto name = take(given, "run_name"))
-    notices->push_back(cat(quote("run_name", *name), " has no effect: a run is its work_dir"));
+  if (auto name = take(given, "run_name")) notices->push_back(cat(quote("run_name", *name), " has no effect: a run is its work_dir"));
   auto quiet_given = given->find(kPrefix + "disable_tqdm") ? std::optional(*given->find(kPrefix + "disable_tqdm")) : std::nullopt;
   if (auto quiet = take_bool(given, "disable_tqdm")) put(given, "train.progress_bar", *quiet_given, *quiet ? "false" : "true");
   for (const auto& [name, setting] : given->all()) {

@@ -13,9 +13,9 @@ namespace plait {
 
 struct HuggingFaceName {
   std::string name;
-  std::string canonical;            // native dotted name, or "hugging_face.NAME"
-  std::string effect;               // for docs/settings.md, only where the native setting does not say it all
-  bool v4 = false;                  // the older of two names
+  std::string canonical;  // native dotted name, or "hugging_face.NAME"
+  std::string effect;     // for docs/settings.md, only where the native setting does not say it all
+  bool v4 = false;        // the older of two names
 };
 
 const std::vector<HuggingFaceName>& hugging_face_names();

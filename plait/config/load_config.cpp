@@ -55,7 +55,8 @@ void fold_precision(GivenSettings* layer) {
     if (direct && *on != same)
       throw_error(ExitCode::kUsage, quote(given->written, *given), " contradicts ", quote(direct->written, *direct));
     if (!*on) continue;
-    if (chosen) throw_error(ExitCode::kUsage, quote(chosen->written, *chosen), " contradicts ", quote(given->written, *given), "; keep one");
+    if (chosen)
+      throw_error(ExitCode::kUsage, quote(chosen->written, *chosen), " contradicts ", quote(given->written, *given), "; keep one");
     chosen = given;
     chosen_dtype = dtype;
   }
@@ -117,12 +118,15 @@ ReplacedLayout replace_layout(GivenSettings* file, const GivenSettings& command)
 
 std::string short_name(const std::string& dotted) { return dotted.substr(dotted.rfind('.') + 1); }
 
-void report_replaced(const ReplacedLayout& old, const GivenSettings& merged, const Config& config, int64_t world_size, std::vector<std::string>* notices) {
+void report_replaced(const ReplacedLayout& old, const GivenSettings& merged, const Config& config, int64_t world_size,
+                     std::vector<std::string>* notices) {
   const auto& d = config.train.distributed;
   std::vector<int64_t> fixed;
-  for (auto [name, value] : {std::pair{kData, d.data_parallel_size}, std::pair{kModel, d.model_parallel_size}, std::pair{kPipeline, d.pipeline_parallel_size}})
+  for (auto [name, value] :
+       {std::pair{kData, d.data_parallel_size}, std::pair{kModel, d.model_parallel_size}, std::pair{kPipeline, d.pipeline_parallel_size}})
     if (merged.has(name)) fixed.push_back(value);
-  std::string reason = fixed.empty() ? cat("the command line says distributed_strategy ", text_of(merged, kStrategy)) : cat("the command line fixes ", join(fixed, " x "));
+  std::string reason = fixed.empty() ? cat("the command line says distributed_strategy ", text_of(merged, kStrategy))
+                                     : cat("the command line fixes ", join(fixed, " x "));
   reason += world_size > 0 ? cat(" on ", world_size, " ranks") : "";
   for (const auto& [name, given] : old.sizes) {
     int64_t now = name == kData ? d.data_parallel_size : name == kModel ? d.model_parallel_size : d.pipeline_parallel_size;
@@ -138,8 +142,8 @@ void restore_stages(const ReplacedLayout& old, GivenSettings* merged, int64_t pi
     if (!*slot) continue;
     if (was == pipeline_size) merged->add(*name, **slot);
     else
-      notices->push_back(cat(short_name(*name), " ", (*slot)->value.summary(), " (", (*slot)->origin, ") left out: it was for pipeline_parallel_size ", was,
-                             ", the command line makes it ", pipeline_size));
+      notices->push_back(cat(short_name(*name), " ", (*slot)->value.summary(), " (", (*slot)->origin,
+                             ") left out: it was for pipeline_parallel_size ", was, ", the command line makes it ", pipeline_size));
   }
 }
 
@@ -149,8 +153,10 @@ GivenSettings read_command_line(const CommandLine& command_line, const SettingNa
     collect_flag(name, parse_flag_value(value, "--" + name), "command line", names, true, &flags);
   for (const auto& set : command_line.sets) {
     size_t equals = set.find('=');
-    if (equals == std::string::npos || equals == 0) throw_error(ExitCode::kUsage, "--set ", set, " is not NAME=VALUE, as in --set train.batch_size=32");
-    collect_flag(set.substr(0, equals), parse_flag_value(set.substr(equals + 1), "--set " + set.substr(0, equals)), "command line", names, true, &sets);
+    if (equals == std::string::npos || equals == 0)
+      throw_error(ExitCode::kUsage, "--set ", set, " is not NAME=VALUE, as in --set train.batch_size=32");
+    collect_flag(set.substr(0, equals), parse_flag_value(set.substr(equals + 1), "--set " + set.substr(0, equals)), "command line", names,
+                 true, &sets);
   }
   fold_precision(&flags);
   fold_precision(&sets);
@@ -161,10 +167,12 @@ GivenSettings read_command_line(const CommandLine& command_line, const SettingNa
 GivenSettings read_file(const SettingNode& root, SettingsForm form, const std::string& origin_name, const SettingNames& names) {
   GivenSettings file;
   if (form == SettingsForm::kDeepSpeed)
-    throw_error(ExitCode::kUsage, origin_name, ": this is a DeepSpeed configuration (", root.find("zero_optimization") ? "zero_optimization" : "train_micro_batch_size_per_gpu",
+    throw_error(ExitCode::kUsage, origin_name, ": this is a DeepSpeed configuration (",
+                root.find("zero_optimization") ? "zero_optimization" : "train_micro_batch_size_per_gpu",
                 "); plait does not read this form yet: write a native YAML (docs/settings.md)");
   if (form == SettingsForm::kModelScope)
-    throw_error(ExitCode::kUsage, origin_name, ": this is a ModelScope configuration (", root.find("framework") ? "framework" : "train.dataloader",
+    throw_error(ExitCode::kUsage, origin_name, ": this is a ModelScope configuration (",
+                root.find("framework") ? "framework" : "train.dataloader",
                 "); plait does not read this form yet: write a native YAML (docs/settings.md)");
   if (form == SettingsForm::kNative) {
     collect_native(root, "", names, false, &file);
@@ -232,7 +240,8 @@ Config load_config(const CommandLine& command_line, int64_t world_size, std::vec
   if (command_line.config_path.empty()) {
     GivenSettings command = read_command_line(command_line, SettingNames());
     bool is_hugging_face = flags_are_hugging_face(command);
-    if (is_hugging_face) notices->push_back("no settings file, Hugging Face names: Hugging Face's defaults hold (seed 42, no evaluation during training)");
+    if (is_hugging_face)
+      notices->push_back("no settings file, Hugging Face names: Hugging Face's defaults hold (seed 42, no evaluation during training)");
     return assemble({}, command, is_hugging_face, "", world_size, notices);
   }
   const std::string& path = command_line.config_path;
@@ -240,7 +249,8 @@ Config load_config(const CommandLine& command_line, int64_t world_size, std::vec
   if (!std::filesystem::exists(path, problem)) throw_error(ExitCode::kUsage, "settings file ", path, " does not exist");
   if (std::filesystem::is_directory(path, problem)) throw_error(ExitCode::kUsage, "settings file ", path, " is a folder");
   std::uintmax_t size = std::filesystem::file_size(path, problem);
-  if (!problem && size > kMaxSettingBytes) throw_error(ExitCode::kUsage, path, ": ", size, " bytes; a settings file has at most ", kMaxSettingBytes);
+  if (!problem && size > kMaxSettingBytes)
+    throw_error(ExitCode::kUsage, path, ": ", size, " bytes; a settings file has at most ", kMaxSettingBytes);
   std::ifstream stream(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   if (!stream.eof() && !stream.good()) throw_error(ExitCode::kUsage, "settings file ", path, " cannot be read");

@@ -12,9 +12,10 @@
 namespace plait {
 
 struct CommandLine {
-  std::string config_path;                                    // "" = flags only
-  std::vector<std::pair<std::string, std::string>> flags;     // name without leading dashes ('-' and '_' alike), value; a bare flag comes as "true"
-  std::vector<std::string> sets;                              // "a.b=c", wins over file and flags
+  std::string config_path;  // "" = flags only
+  std::vector<std::pair<std::string, std::string>>
+      flags;                      // name without leading dashes ('-' and '_' alike), value; a bare flag comes as "true"
+  std::vector<std::string> sets;  // "a.b=c", wins over file and flags
 };
 
 // Which way of writing settings a file is; kModelScope and kDeepSpeed are recognised and refused (not read yet).
@@ -26,8 +27,8 @@ enum class SettingsForm { kNative, kHuggingFace, kModelScope, kDeepSpeed };
 Config load_config(const CommandLine& command_line, int64_t world_size, std::vector<std::string>* notices);
 
 // The same for a text in memory; `origin_name` stands for the file's path (.json = JSON).
-Config config_from_text(const std::string& text, const std::string& origin_name, const CommandLine& command_line = {}, int64_t world_size = 0,
-                        std::vector<std::string>* notices = nullptr);
+Config config_from_text(const std::string& text, const std::string& origin_name, const CommandLine& command_line = {},
+                        int64_t world_size = 0, std::vector<std::string>* notices = nullptr);
 
 // Every setting as native YAML; read back it gives the same settings (tests compare it).
 std::string print_config(const Config& config);

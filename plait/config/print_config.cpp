@@ -44,8 +44,11 @@ class Printer {
 }  // namespace
 
 std::string yaml_string(const std::string& text) {
-  bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.' || c == '/' || c == '-'; });
-  plain = plain && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '/') && !parse_bool_text(text) && text != "null" && text != "Null" && text != "NULL";
+  bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '.' || c == '/' || c == '-';
+  });
+  plain = plain && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '/') && !parse_bool_text(text) && text != "null" &&
+          text != "Null" && text != "NULL";
   if (plain) return text;
   std::string out = "\"";
   for (char c : text) {

@@ -14,8 +14,8 @@ const std::string kSizes = "train.distributed.";
 
 std::string factors(const Config& config) {
   const auto& d = config.train.distributed;
-  return cat("data_parallel_size ", d.data_parallel_size, config.where(kSizes + "data_parallel_size"), " x model_parallel_size ", d.model_parallel_size,
-             config.where(kSizes + "model_parallel_size"), " x pipeline_parallel_size ", d.pipeline_parallel_size,
+  return cat("data_parallel_size ", d.data_parallel_size, config.where(kSizes + "data_parallel_size"), " x model_parallel_size ",
+             d.model_parallel_size, config.where(kSizes + "model_parallel_size"), " x pipeline_parallel_size ", d.pipeline_parallel_size,
              config.where(kSizes + "pipeline_parallel_size"));
 }
 
@@ -34,17 +34,19 @@ void apply_strategy(const Config& config, std::vector<SizeRef>* sizes, const std
   if (strategy == "pipeline_parallel") axis = "pipeline_parallel_size";
   std::string where = config.where("train.distributed.distributed_strategy");
   if (strategy == "auto_parallel")
-    throw_error(ExitCode::kUsage, "distributed_strategy auto_parallel", where, ": choosing the layout is not available yet; give the sizes with hybrid_parallel");
+    throw_error(ExitCode::kUsage, "distributed_strategy auto_parallel", where,
+                ": choosing the layout is not available yet; give the sizes with hybrid_parallel");
   if (!axis) {
     std::vector<std::string> known = {"data_parallel", "tensor_parallel", "pipeline_parallel", "hybrid_parallel", "auto_parallel"};
     std::string near = nearest(strategy, known);
-    throw_error(ExitCode::kUsage, "distributed_strategy ", strategy, where, " is not one of ", join(known), near.empty() ? "" : "; nearest: ", near);
+    throw_error(ExitCode::kUsage, "distributed_strategy ", strategy, where, " is not one of ", join(known),
+                near.empty() ? "" : "; nearest: ", near);
   }
   for (auto& size : *sizes) {
     if (std::string(size.name) == axis) continue;
     if (size.given && *size.value != 1)
-      throw_error(ExitCode::kUsage, "distributed_strategy ", strategy, where, " contradicts ", size.name, " ", *size.value, config.where(kSizes + size.name),
-                  "; nearest valid: ", size.name, " 1, or distributed_strategy hybrid_parallel");
+      throw_error(ExitCode::kUsage, "distributed_strategy ", strategy, where, " contradicts ", size.name, " ", *size.value,
+                  config.where(kSizes + size.name), "; nearest valid: ", size.name, " 1, or distributed_strategy hybrid_parallel");
     *size.value = 1;
     size.given = true;
   }
@@ -55,10 +57,12 @@ void apply_strategy(const Config& config, std::vector<SizeRef>* sizes, const std
   auto term = [&](const char* name, bool is_given, int64_t value, const std::string& setting) {
     return is_given ? cat(name, " ", value, config.where(setting)) : std::string(name);
   };
-  throw_error(ExitCode::kUsage, "the batch does not come out: ", term("batch_size", given.batch_size, t.batch_size, "train.batch_size"), " = ",
+  throw_error(ExitCode::kUsage, "the batch does not come out: ", term("batch_size", given.batch_size, t.batch_size, "train.batch_size"),
+              " = ",
               term("per_device_train_batch_size", given.per_device, t.per_device_train_batch_size, "train.per_device_train_batch_size"),
               " x data_parallel_size ", t.distributed.data_parallel_size, config.where(kSizes + "data_parallel_size"), " x ",
-              term("gradient_accumulation_steps", given.accumulation, t.distributed.gradient_accumulation_steps, kSizes + "gradient_accumulation_steps"),
+              term("gradient_accumulation_steps", given.accumulation, t.distributed.gradient_accumulation_steps,
+                   kSizes + "gradient_accumulation_steps"),
               "; nearest valid: ", fits);
 }
 
@@ -86,7 +90,8 @@ std::string fitting_layouts(int64_t world_size, const DistributedConfig& wanted,
       if (rest % tp != 0) continue;
       int64_t pp = rest / tp;
       // A change of the data size is the cheapest, so it counts least.
-      double distance = 0.9 * off(dp, wanted.data_parallel_size) + off(tp, wanted.model_parallel_size) + off(pp, wanted.pipeline_parallel_size);
+      double distance =
+          0.9 * off(dp, wanted.data_parallel_size) + off(tp, wanted.model_parallel_size) + off(pp, wanted.pipeline_parallel_size);
       found.emplace_back(distance, dp, tp, pp);
     }
   }

@@ -65,7 +65,8 @@ std::optional<bool> parse_bool_text(const std::string& text) {
 
 bool has_leading_zero(const std::string& text) {
   size_t first = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-  return text.size() > first + 1 && text[first] == '0' && std::all_of(text.begin() + static_cast<std::ptrdiff_t>(first), text.end(), is_digit);
+  return text.size() > first + 1 && text[first] == '0' &&
+         std::all_of(text.begin() + static_cast<std::ptrdiff_t>(first), text.end(), is_digit);
 }
 
 }  // namespace plait

@@ -14,9 +14,7 @@ struct Range {
   double low = -INFINITY, high = INFINITY;
   bool low_open = false, high_open = false;
 
-  bool holds(double value) const {
-    return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
-  }
+  bool holds(double value) const { return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high); }
   // "[0, 1)", ">= 1", "> 0 and finite"
   std::string text() const;
   // The allowed value closest to `value`, or "" when that end is open.
@@ -24,14 +22,14 @@ struct Range {
 };
 
 struct SettingInfo {
-  std::string name;                        // dotted, as in the native YAML
-  std::string effect;                      // one line
+  std::string name;    // dotted, as in the native YAML
+  std::string effect;  // one line
   std::string unit{};
   Range range{};
-  std::string zero_word{};                 // the word that stands for 0, or for "none" of an optional
-  std::vector<std::string> words{};        // allowed words of a text setting; empty = any text
+  std::string zero_word{};           // the word that stands for 0, or for "none" of an optional
+  std::vector<std::string> words{};  // allowed words of a text setting; empty = any text
   bool is_path = false;
-  std::vector<std::string> aliases{};      // other dotted names of the same setting
+  std::vector<std::string> aliases{};  // other dotted names of the same setting
 };
 
 }  // namespace plait

@@ -20,7 +20,9 @@ inline std::string setting_text(const SettingInfo& info, int64_t value) {
   return value == 0 && !info.zero_word.empty() ? info.zero_word : cat(value);
 }
 inline std::string setting_text(const SettingInfo&, double value) { return std::isinf(value) ? "inf" : cat(value); }
-inline std::string setting_text(const SettingInfo& info, const std::optional<double>& value) { return value ? cat(*value) : info.zero_word; }
+inline std::string setting_text(const SettingInfo& info, const std::optional<double>& value) {
+  return value ? cat(*value) : info.zero_word;
+}
 inline std::string setting_text(const SettingInfo&, bool value) { return value ? "true" : "false"; }
 inline std::string setting_text(const SettingInfo&, const std::string& value) { return yaml_string(value); }
 template <class E, std::enable_if_t<std::is_enum_v<E>, int> = 0>

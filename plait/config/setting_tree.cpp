@@ -64,8 +64,8 @@ std::string SettingNode::summary() const {
 
 SettingNode parse_settings(const std::string& text, const std::string& origin_name) {
   check_text(text, origin_name);
-  SettingNode root = ends_with(origin_name, ".json") ? detail::parse_json_settings(text, origin_name)
-                                                     : detail::parse_yaml_settings(text, origin_name);
+  SettingNode root =
+      ends_with(origin_name, ".json") ? detail::parse_json_settings(text, origin_name) : detail::parse_yaml_settings(text, origin_name);
   if (root.is_null()) {
     root.kind = SettingNode::Kind::kMap;
     root.origin = origin_name;

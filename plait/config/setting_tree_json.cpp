@@ -12,7 +12,7 @@ namespace plait::detail {
 namespace {
 
 struct ReadPosition {
-  size_t line = 1;         // of the next character
+  size_t line = 1;  // of the next character
   bool last_was_newline = false;
 };
 

@@ -91,9 +91,16 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void check_tag(const YAML::Mark& mark, const std::string& tag) const {
-    static const std::set<std::string> known = {"", "?", "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:int",
-                                                "tag:yaml.org,2002:float", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null",
-                                                "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"};
+    static const std::set<std::string> known = {"",
+                                                "?",
+                                                "!",
+                                                "tag:yaml.org,2002:str",
+                                                "tag:yaml.org,2002:int",
+                                                "tag:yaml.org,2002:float",
+                                                "tag:yaml.org,2002:bool",
+                                                "tag:yaml.org,2002:null",
+                                                "tag:yaml.org,2002:map",
+                                                "tag:yaml.org,2002:seq"};
     if (!known.count(tag)) fail(mark, cat("tag ", tag, " is not supported in settings"));
   }
 
@@ -186,11 +193,11 @@ SettingNode parse_yaml_settings(const std::string& text, const std::string& orig
   TreeBuilder builder(origin_name);
   try {
     YAML::Parser parser(stream);
-    while (parser.HandleNextDocument(builder)) {
-    }
+    while (parser.HandleNextDocument(builder)) {}
   } catch (const YAML::Exception& error) {
     if (error.mark.is_null()) throw_error(ExitCode::kUsage, origin_name, ": ", error.msg);
-    throw_error(ExitCode::kUsage, origin_name, ":", error.mark.line + 1, ": not YAML: ", error.msg, " (column ", error.mark.column + 1, ")");
+    throw_error(ExitCode::kUsage, origin_name, ":", error.mark.line + 1, ": not YAML: ", error.msg, " (column ", error.mark.column + 1,
+                ")");
   }
   return builder.take_root();
 }

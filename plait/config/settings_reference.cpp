@@ -22,7 +22,9 @@ std::string kind(const SettingInfo& info, int64_t) { return cat("whole number", 
 std::string kind(const SettingInfo&, double) { return "number"; }
 std::string kind(const SettingInfo& info, const std::optional<double>&) { return cat("number or ", info.zero_word); }
 std::string kind(const SettingInfo&, bool) { return "true, false"; }
-std::string kind(const SettingInfo& info, const std::string&) { return !info.words.empty() ? join(info.words) : info.is_path ? "path" : "text"; }
+std::string kind(const SettingInfo& info, const std::string&) {
+  return !info.words.empty() ? join(info.words) : info.is_path ? "path" : "text";
+}
 std::string kind(const SettingInfo&, const std::vector<std::string>&) { return "list of texts"; }
 std::string kind(const SettingInfo&, const std::vector<int64_t>&) { return "list of whole numbers"; }
 std::string kind(const SettingInfo&, const std::vector<Metric>&) { return cat("list of ", join(enum_choices<Metric>())); }
@@ -44,15 +46,16 @@ class Table {
   void operator()(const SettingInfo& info, const Field& field) {
     std::string section = info.name.substr(0, info.name.rfind('.') == std::string::npos ? 0 : info.name.rfind('.'));
     if (section != section_ || out_.empty()) {
-      out_ += cat("\n### ", section.empty() ? "top level" : section, "\n\n| setting | values | default | unit | effect |\n|---|---|---|---|---|\n");
+      out_ += cat("\n### ", section.empty() ? "top level" : section,
+                  "\n\n| setting | values | default | unit | effect |\n|---|---|---|---|---|\n");
       section_ = section;
     }
     std::string range = shown_range(info.range), effect = info.effect;
     if (!info.aliases.empty()) effect += cat(" (also: ", join(info.aliases), ")");
     std::string value = setting_text(info, field);
     if (value == "\"\"" || value == "[]") value = "none";
-    out_ += cat("| `", info.name, "` | ", cell(kind(info, field)), range.empty() ? "" : ", ", cell(range), " | ", cell(value), " | ", info.unit, " | ",
-                cell(effect), " |\n");
+    out_ += cat("| `", info.name, "` | ", cell(kind(info, field)), range.empty() ? "" : ", ", cell(range), " | ", cell(value), " | ",
+                info.unit, " | ", cell(effect), " |\n");
   }
   std::string take() { return std::move(out_); }
 

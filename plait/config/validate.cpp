@@ -23,7 +23,8 @@ struct CheckRanges {
     if (!std::isnan(value) && info.range.holds(value)) return;
     std::string near = info.range.nearest_valid(value), range = info.range.text();
     bool interval = range.starts_with('[') || range.starts_with('(');
-    refuse(info.name, " ", shown, config.where(info.name), interval ? " is not in " : " is not ", range, near.empty() ? "" : cat("; nearest valid value ", near));
+    refuse(info.name, " ", shown, config.where(info.name), interval ? " is not in " : " is not ", range,
+           near.empty() ? "" : cat("; nearest valid value ", near));
   }
 
   void operator()(const SettingInfo& info, int64_t value) const { check(info, static_cast<double>(value), cat(value)); }
@@ -39,7 +40,8 @@ struct CheckRanges {
     for (const auto& word : info.words)
       if (word == value) return;
     std::string near = nearest(value, info.words);
-    refuse(info.name, " ", value, config.where(info.name), " is not one of ", join(info.words), near.empty() ? "" : cat("; nearest: ", near));
+    refuse(info.name, " ", value, config.where(info.name), " is not one of ", join(info.words),
+           near.empty() ? "" : cat("; nearest: ", near));
   }
   void operator()(const SettingInfo&, bool) const {}
   template <class E, std::enable_if_t<std::is_enum_v<E>, int> = 0>
@@ -52,18 +54,20 @@ void check_layout(const Config& config) {
   const auto& d = config.train.distributed;
   const std::string at = "train.distributed.";
   if (d.zero_stage != 0)
-    refuse(at, "zero_stage ", d.zero_stage, config.where(at + "zero_stage"), ": sharded optimizer states are not available yet; nearest valid value 0");
+    refuse(at, "zero_stage ", d.zero_stage, config.where(at + "zero_stage"),
+           ": sharded optimizer states are not available yet; nearest valid value 0");
   bool interleaved = d.schedule == ScheduleKind::kInterleaved1F1B;
   if (d.virtual_pipeline_size > 1 && !interleaved)
-    refuse(at, "virtual_pipeline_size ", d.virtual_pipeline_size, config.where(at + "virtual_pipeline_size"), " needs schedule interleaved_1f1b, not ",
-           enum_word(d.schedule), config.where(at + "schedule"));
+    refuse(at, "virtual_pipeline_size ", d.virtual_pipeline_size, config.where(at + "virtual_pipeline_size"),
+           " needs schedule interleaved_1f1b, not ", enum_word(d.schedule), config.where(at + "schedule"));
   if (interleaved && d.virtual_pipeline_size < 2 && d.pipeline_parallel_size > 1)
-    refuse(at, "schedule interleaved_1f1b", config.where(at + "schedule"), " needs virtual_pipeline_size of at least 2, it is ", d.virtual_pipeline_size,
-           config.where(at + "virtual_pipeline_size"));
+    refuse(at, "schedule interleaved_1f1b", config.where(at + "schedule"), " needs virtual_pipeline_size of at least 2, it is ",
+           d.virtual_pipeline_size, config.where(at + "virtual_pipeline_size"));
   int64_t stages = d.pipeline_parallel_size * d.virtual_pipeline_size;
   if (!d.pipeline_layers.empty() && static_cast<int64_t>(d.pipeline_layers.size()) != stages)
     refuse(at, "pipeline_layers [", join(d.pipeline_layers), "]", config.where(at + "pipeline_layers"), " lists ", d.pipeline_layers.size(),
-           " stages; pipeline_parallel_size ", d.pipeline_parallel_size, " x virtual_pipeline_size ", d.virtual_pipeline_size, " needs ", stages);
+           " stages; pipeline_parallel_size ", d.pipeline_parallel_size, " x virtual_pipeline_size ", d.virtual_pipeline_size, " needs ",
+           stages);
   int64_t product = config.train.per_device_train_batch_size * d.data_parallel_size * d.gradient_accumulation_steps;
   if (config.train.batch_size != product)
     refuse("train.batch_size ", config.train.batch_size, config.where("train.batch_size"), " is not per_device_train_batch_size ",
@@ -77,7 +81,8 @@ void check_optimizer(const Config& config) {
   const std::string at = "train.optimizer.params.";
   auto no_effect = [&](const char* name, bool differs) {
     if (differs)
-      refuse(at, name, config.where(at + name), " has no effect with optimizer ", enum_word(o.type), config.where("train.optimizer.type"), "; leave it out");
+      refuse(at, name, config.where(at + name), " has no effect with optimizer ", enum_word(o.type), config.where("train.optimizer.type"),
+             "; leave it out");
   };
   if (o.type == OptimizerKind::kAdamW) {
     no_effect("momentum", o.momentum != 0);
@@ -93,21 +98,26 @@ void check_optimizer(const Config& config) {
 void check_rest(const Config& config) {
   const auto& t = config.train;
   if (t.norm_type != 2.0 && t.norm_type != INFINITY)
-    refuse("train.norm_type ", t.norm_type, config.where("train.norm_type"), " is not 2 or inf; nearest valid value ", t.norm_type < 1e3 ? "2" : "inf");
+    refuse("train.norm_type ", t.norm_type, config.where("train.norm_type"), " is not 2 or inf; nearest valid value ",
+           t.norm_type < 1e3 ? "2" : "inf");
   if (t.lr_scheduler.warmup_steps > 0 && t.lr_scheduler.warmup_ratio > 0)
-    refuse("train.lr_scheduler.warmup_steps ", t.lr_scheduler.warmup_steps, config.where("train.lr_scheduler.warmup_steps"), " and warmup_ratio ",
-           t.lr_scheduler.warmup_ratio, config.where("train.lr_scheduler.warmup_ratio"), " both say how long the warm-up is; keep one");
+    refuse("train.lr_scheduler.warmup_steps ", t.lr_scheduler.warmup_steps, config.where("train.lr_scheduler.warmup_steps"),
+           " and warmup_ratio ", t.lr_scheduler.warmup_ratio, config.where("train.lr_scheduler.warmup_ratio"),
+           " both say how long the warm-up is; keep one");
   std::set<std::string> seen;
   for (const auto& label : config.dataset.labels)
     if (!seen.insert(label).second) refuse("dataset.labels", config.where("dataset.labels"), " names ", label, " twice");
   std::set<Metric> metrics;
   for (Metric metric : config.evaluation.metrics) {
-    if (!metrics.insert(metric).second) refuse("evaluation.metrics", config.where("evaluation.metrics"), " names ", enum_word(metric), " twice");
+    if (!metrics.insert(metric).second)
+      refuse("evaluation.metrics", config.where("evaluation.metrics"), " names ", enum_word(metric), " twice");
     bool of_classes = metric == Metric::kAccuracy || metric == Metric::kF1;
     if (config.task == Task::kTextGeneration && of_classes)
-      refuse("evaluation.metrics ", enum_word(metric), config.where("evaluation.metrics"), " needs task text-classification; text-generation has loss and perplexity");
+      refuse("evaluation.metrics ", enum_word(metric), config.where("evaluation.metrics"),
+             " needs task text-classification; text-generation has loss and perplexity");
     if (config.task == Task::kTextClassification && metric == Metric::kPerplexity)
-      refuse("evaluation.metrics perplexity", config.where("evaluation.metrics"), " needs task text-generation; text-classification has accuracy, f1 and loss");
+      refuse("evaluation.metrics perplexity", config.where("evaluation.metrics"),
+             " needs task text-generation; text-classification has accuracy, f1 and loss");
   }
   const auto& p = config.preprocessor;
   if (p.pad_to > 0 && p.sequence_length > 0 && p.pad_to < p.sequence_length)

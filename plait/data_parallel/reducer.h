@@ -39,7 +39,7 @@ class GradientReducer {
   void finish();
 
   struct Bucket {
-    int64_t begin = 0, size = 0;   // elements of the flat buffer
+    int64_t begin = 0, size = 0;  // elements of the flat buffer
     int64_t num_parameters = 0;
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }  // in memory order
@@ -56,14 +56,14 @@ class GradientReducer {
   ProcessGroup& data_;
   ReducerOptions options_;
   std::vector<Bucket> buckets_;
-  std::vector<int64_t> waiting_;   // [bucket] parameters not done yet
+  std::vector<int64_t> waiting_;  // [bucket] parameters not done yet
   struct Place {
     size_t bucket = 0;
     bool done = false;
   };
   std::unordered_map<const Parameter*, Place> places_;
   std::vector<WorkPtr> works_;
-  size_t unsent_ = 0;              // buckets [0, unsent_) are not sent yet
+  size_t unsent_ = 0;  // buckets [0, unsent_) are not sent yet
   int64_t num_sent_early_ = 0;
   bool armed_ = false;
 };

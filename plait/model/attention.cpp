@@ -129,8 +129,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     return {at::matmul(ds, h.k), at::matmul(ds.transpose(2, 3), h.q), dv};
   }
 
-  static Heads fused_backward(const Heads& h, const at::Tensor& dy, const at::Tensor& out, const at::Tensor& log_sum, const at::Tensor& mask,
-                              const SegmentRun& run, const AttentionOptions& o) {
+  static Heads fused_backward(const Heads& h, const at::Tensor& dy, const at::Tensor& out, const at::Tensor& log_sum,
+                              const at::Tensor& mask, const SegmentRun& run, const AttentionOptions& o) {
     bool plain_causal = o.causal && !mask.defined();  // as attention_mask() decided in forward
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         dy, h.q, h.k, h.v, out, log_sum, 0.0, plain_causal, mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, o.scale);
@@ -158,8 +158,9 @@ at::Tensor device_attention(const at::Tensor& qkv, const AttentionOptions& o, co
     };
     bool plain_causal = false;
     at::Tensor mask = attention_mask(run, o, c.batch, qkv, false, &plain_causal);
-    at::Tensor y = at::scaled_dot_product_attention(part(q), repeat_heads(part(k), n / g), repeat_heads(part(v), n / g),
-                                                    mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, 0.0, plain_causal, o.scale);
+    at::Tensor y =
+        at::scaled_dot_product_attention(part(q), repeat_heads(part(k), n / g), repeat_heads(part(v), n / g),
+                                         mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, 0.0, plain_causal, o.scale);
     outputs.push_back(y.transpose(1, 2).reshape({run.count * run.length, n * d}));
   }
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);

@@ -12,14 +12,14 @@
 namespace plait {
 
 struct AttentionOptions {
-  int64_t num_heads = 0;      // n
-  int64_t num_kv_heads = 0;   // g, divides n
-  int64_t head_size = 0;      // D
-  int64_t first_head = 0;     // global index of the first local head, for dropout keys
+  int64_t num_heads = 0;     // n
+  int64_t num_kv_heads = 0;  // g, divides n
+  int64_t head_size = 0;     // D
+  int64_t first_head = 0;    // global index of the first local head, for dropout keys
   int64_t layer = 0;
   double scale = 1.0;
   bool causal = true;
-  int64_t window = 0;         // a query sees this many tokens back, itself included; 0 = all
+  int64_t window = 0;  // a query sees this many tokens back, itself included; 0 = all
   bool rotary = false;
   double dropout = 0.0;
 };

@@ -82,8 +82,16 @@ void Block::declare_attention(ParameterStore& store) {
   const BlockNames& names = family.block;
   int64_t d = shape_.head_size, h = shape_.hidden_size;
   HeadShare q = share_heads(shape_.num_heads, context_), kv = share_heads(shape_.num_kv_heads, context_);
-  attention_ = {q.count, kv.count, d, q.first, layer_, shape_.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(d))),
-                shape_.causal, 0, shape_.rotary, shape_.attention_dropout};
+  attention_ = {q.count,
+                kv.count,
+                d,
+                q.first,
+                layer_,
+                shape_.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(d))),
+                shape_.causal,
+                0,
+                shape_.rotary,
+                shape_.attention_dropout};
   if (shape_.sliding_window && layer_ >= shape_.sliding_window_first_layer) attention_.window = *shape_.sliding_window;
 
   auto declare_heads = [&](const std::string& name, const HeadShare& share, int64_t heads, int64_t columns, bool follows) {
@@ -100,7 +108,8 @@ void Block::declare_attention(ParameterStore& store) {
       int64_t rows = q.count * d;
       p.global_shape[0] = 3 * shape_.num_heads * d;
       p.local_shape[0] = 3 * rows;
-      p.pieces = {{0, q.first * d, rows}, {rows, (shape_.num_heads + q.first) * d, rows}, {2 * rows, (2 * shape_.num_heads + q.first) * d, rows}};
+      p.pieces = {
+          {0, q.first * d, rows}, {rows, (shape_.num_heads + q.first) * d, rows}, {2 * rows, (2 * shape_.num_heads + q.first) * d, rows}};
       p.init_std = shape_.initializer_range;
       if (columns > 0 && family.transposed_linears) {
         p.transposed = true;
@@ -115,7 +124,8 @@ void Block::declare_attention(ParameterStore& store) {
     qkv_ = {declare_heads(qn + ".weight", q, shape_.num_heads, h, false), declare_heads(kn + ".weight", kv, shape_.num_kv_heads, h, true),
             declare_heads(vn + ".weight", kv, shape_.num_kv_heads, h, true)};
     if (shape_.qkv_bias)
-      qkv_bias_ = {declare_heads(qn + ".bias", q, shape_.num_heads, 0, false), declare_heads(kn + ".bias", kv, shape_.num_kv_heads, 0, true),
+      qkv_bias_ = {declare_heads(qn + ".bias", q, shape_.num_heads, 0, false),
+                   declare_heads(kn + ".bias", kv, shape_.num_kv_heads, 0, true),
                    declare_heads(vn + ".bias", kv, shape_.num_kv_heads, 0, true)};
   }
 

@@ -10,23 +10,23 @@ namespace plait {
 
 // Names inside one layer, without ".weight" / ".bias".
 struct BlockNames {
-  std::string fused_qkv;        // one tensor q | k | v; empty: three tensors
+  std::string fused_qkv;  // one tensor q | k | v; empty: three tensors
   std::string query, key, value;
   std::string attention_out;
-  std::string norm1, norm2;     // pre-norm: before attention / FFN; post-norm: after them
-  std::string gate;             // gated FFN only
+  std::string norm1, norm2;  // pre-norm: before attention / FFN; post-norm: after them
+  std::string gate;          // gated FFN only
   std::string up, down;
 };
 
 struct FamilyNames {
   std::string word_embedding, position_embedding, token_type_embedding;  // with ".weight"
-  std::string embedding_norm;   // BERT
-  std::string final_norm;       // pre-norm families
-  std::string head;             // "lm_head.weight"
+  std::string embedding_norm;                                            // BERT
+  std::string final_norm;                                                // pre-norm families
+  std::string head;                                                      // "lm_head.weight"
   std::string pooler, classifier;
-  bool transposed_linears = false;  // weights stored [in, out] (Conv1D)
+  bool transposed_linears = false;    // weights stored [in, out] (Conv1D)
   bool scaled_residual_init = false;  // output projections start at initializer_range / sqrt(2 L) (GPT-2)
-  BlockNames block;             // "{}" stands for the layer number
+  BlockNames block;                   // "{}" stands for the layer number
 };
 
 const FamilyNames& bert_names();

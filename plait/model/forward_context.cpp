@@ -7,10 +7,8 @@ std::vector<SegmentRun> segment_runs(const std::vector<int64_t>& segment_offsets
   for (size_t i = 0; i + 1 < segment_offsets.size(); ++i) {
     int64_t begin = segment_offsets[i], length = segment_offsets[i + 1] - begin;
     if (length == 0) continue;
-    if (!runs.empty() && runs.back().length == length)
-      ++runs.back().count;
-    else
-      runs.push_back({begin, 1, length});
+    if (!runs.empty() && runs.back().length == length) ++runs.back().count;
+    else runs.push_back({begin, 1, length});
   }
   return runs;
 }

@@ -24,7 +24,7 @@ struct SegmentRun {
 struct ForwardContext {
   const MicroBatch& batch;
   std::vector<SegmentRun> runs;
-  RotaryTable rotary;              // defined for rotary models
+  RotaryTable rotary;                             // defined for rotary models
   std::vector<uint64_t> token_keys, sample_keys;  // [T], [B] dropout keys (tensor/dropout.h); empty when nothing is dropped
   bool training = false;
 };

@@ -29,9 +29,7 @@ double llama3_frequency(const RopeOptions& rope, double frequency) {
 void yarn_frequencies(const RopeOptions& rope, int64_t head_size, int64_t max_positions, std::vector<double>& frequencies) {
   double dim = static_cast<double>(head_size);
   double length = static_cast<double>(rope.original_max_positions > 0 ? rope.original_max_positions : max_positions);
-  auto correction = [&](double rotations) {
-    return dim * std::log(length / (rotations * kTwoPi)) / (2 * std::log(rope.theta));
-  };
+  auto correction = [&](double rotations) { return dim * std::log(length / (rotations * kTwoPi)) / (2 * std::log(rope.theta)); };
   double low = std::max(std::floor(correction(rope.beta_fast)), 0.0);
   double high = std::min(std::ceil(correction(rope.beta_slow)), dim - 1);
   if (low == high) high += 0.001;
@@ -109,8 +107,8 @@ void apply_rotary(at::Tensor x, const RotaryTable& table, bool inverse) {
   PLAIT_CHECK(x.stride(2) == 1, "rotary needs contiguous heads");
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "apply_rotary", [&] {
     using Table = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
-    rotate_rows(x.mutable_data_ptr<scalar_t>(), x.stride(0), x.stride(1), x.size(0), x.size(1), half,
-                table.cosine.const_data_ptr<Table>(), table.sine.const_data_ptr<Table>(), static_cast<Table>(inverse ? -1 : 1));
+    rotate_rows(x.mutable_data_ptr<scalar_t>(), x.stride(0), x.stride(1), x.size(0), x.size(1), half, table.cosine.const_data_ptr<Table>(),
+                table.sine.const_data_ptr<Table>(), static_cast<Table>(inverse ? -1 : 1));
   });
 }
 

@@ -15,8 +15,8 @@
 namespace plait {
 
 struct StageSpec {
-  int64_t stage_index = 0;   // virtual stage
-  int64_t num_stages = 1;    // virtual stages in all
+  int64_t stage_index = 0;  // virtual stage
+  int64_t num_stages = 1;   // virtual stages in all
   int64_t first_layer = 0;
   int64_t num_layers = 0;
   bool has_embedding() const { return stage_index == 0; }
@@ -25,7 +25,7 @@ struct StageSpec {
 
 struct HeadOptions {
   Task task = Task::kTextGeneration;
-  int64_t num_labels = 0;        // C, classification
+  int64_t num_labels = 0;  // C, classification
   double label_smoothing = 0.0;
 };
 

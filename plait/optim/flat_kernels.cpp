@@ -19,13 +19,13 @@ AdamWScalars<T> cast_terms(const AdamWTerms& t) {
   // lerp as ATen: from the nearer end, exact for beta1 = 0.
   double weight = 1.0 - t.beta1;
   bool from_average = weight < 0.5;
-  return {T(t.gradient_scale), T(t.decay), T(from_average ? weight : weight - 1.0), T(t.beta2), T(1.0 - t.beta2), T(t.eps),
-          T(t.step_size), T(t.bias2_sqrt), from_average};
+  return {T(t.gradient_scale), T(t.decay),  T(from_average ? weight : weight - 1.0), T(t.beta2), T(1.0 - t.beta2), T(t.eps), T(t.step_size),
+          T(t.bias2_sqrt),     from_average};
 }
 
 template <bool kFromAverage, class T>
-PLAIT_KERNEL void adamw_loop(T* __restrict weight, const T* __restrict gradient, T* __restrict exp_avg, T* __restrict exp_avg_sq,
-                             int64_t n, const AdamWScalars<T>& s) {
+PLAIT_KERNEL void adamw_loop(T* __restrict weight, const T* __restrict gradient, T* __restrict exp_avg, T* __restrict exp_avg_sq, int64_t n,
+                             const AdamWScalars<T>& s) {
   // Copies: through the reference they could alias the arrays, which would forbid vectors.
   const T scale = s.scale, decay = s.decay, coefficient = s.lerp_coefficient, beta2 = s.beta2, rest2 = s.one_minus_beta2;
   const T eps = s.eps, step_size = s.step_size, bias2_sqrt = s.bias2_sqrt;
@@ -42,8 +42,8 @@ PLAIT_KERNEL void adamw_loop(T* __restrict weight, const T* __restrict gradient,
 }
 
 template <bool kMomentum, class T>
-PLAIT_KERNEL void sgd_loop(T* __restrict weight, const T* __restrict gradient, T* __restrict buffer, int64_t n, T scale,
-                                  T weight_decay, T momentum, T look_ahead, T keep, T lr) {
+PLAIT_KERNEL void sgd_loop(T* __restrict weight, const T* __restrict gradient, T* __restrict buffer, int64_t n, T scale, T weight_decay,
+                           T momentum, T look_ahead, T keep, T lr) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     T w = weight[i];
@@ -103,10 +103,8 @@ template <class T>
 void adamw(T* weight, const T* gradient, T* exp_avg, T* exp_avg_sq, int64_t n, const AdamWTerms& terms) {
   const AdamWScalars<T> s = cast_terms<T>(terms);
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
-    if (s.lerp_from_average)
-      adamw_loop<true>(weight, gradient, exp_avg, exp_avg_sq, n, s);
-    else
-      adamw_loop<false>(weight, gradient, exp_avg, exp_avg_sq, n, s);
+    if (s.lerp_from_average) adamw_loop<true>(weight, gradient, exp_avg, exp_avg_sq, n, s);
+    else adamw_loop<false>(weight, gradient, exp_avg, exp_avg_sq, n, s);
   });
 }
 
@@ -115,10 +113,8 @@ void sgd(T* weight, const T* gradient, T* buffer, int64_t n, const SGDTerms& t) 
   const T scale = T(t.gradient_scale), decay = T(t.weight_decay), momentum = T(t.momentum), lr = T(t.lr);
   const T look_ahead = t.nesterov ? momentum : T(1), keep = t.nesterov ? T(1) : T(0);
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
-    if (buffer)
-      sgd_loop<true>(weight, gradient, buffer, n, scale, decay, momentum, look_ahead, keep, lr);
-    else
-      sgd_loop<false>(weight, gradient, buffer, n, scale, decay, momentum, look_ahead, keep, lr);
+    if (buffer) sgd_loop<true>(weight, gradient, buffer, n, scale, decay, momentum, look_ahead, keep, lr);
+    else sgd_loop<false>(weight, gradient, buffer, n, scale, decay, momentum, look_ahead, keep, lr);
   });
 }
 

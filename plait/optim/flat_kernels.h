@@ -12,10 +12,10 @@ namespace plait::detail {
 // Scalars of one AdamW update (Loshchilov and Hutter, arXiv 1711.05101; order of operations as torch.optim.AdamW).
 struct AdamWTerms {
   double gradient_scale = 1.0;
-  double decay = 1.0;           // 1 - lr * weight_decay
+  double decay = 1.0;  // 1 - lr * weight_decay
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double step_size = 0.0;       // lr / (1 - beta1^t)
-  double bias2_sqrt = 1.0;      // sqrt(1 - beta2^t)
+  double step_size = 0.0;   // lr / (1 - beta1^t)
+  double bias2_sqrt = 1.0;  // sqrt(1 - beta2^t)
 };
 void adamw_update(float* weight, const float* gradient, float* exp_avg, float* exp_avg_sq, int64_t n, const AdamWTerms& terms);
 void adamw_update(double* weight, const double* gradient, double* exp_avg, double* exp_avg_sq, int64_t n, const AdamWTerms& terms);

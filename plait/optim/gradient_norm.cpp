@@ -25,10 +25,8 @@ std::vector<NormSpan> norm_spans(const ParameterStore& store) {
   for (const auto& parameter : store.parameters()) {
     if (parameter->numel == 0) continue;
     const int64_t end = parameter->offset + parameter->numel;
-    if (!spans.empty() && spans.back().counts == parameter->counts_in_norm)
-      spans.back().end = end;
-    else
-      spans.push_back({parameter->offset, end, parameter->counts_in_norm});
+    if (!spans.empty() && spans.back().counts == parameter->counts_in_norm) spans.back().end = end;
+    else spans.push_back({parameter->offset, end, parameter->counts_in_norm});
   }
   return spans;
 }

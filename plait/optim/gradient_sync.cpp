@@ -16,8 +16,8 @@ GradientSync::GradientSync(ParameterStore& store, const Mesh& mesh, GradientSync
       packed += p->numel;
     }
     if (p->kv_replicas > 1) {
-      PLAIT_CHECK(p->kv_replicas * p->kv_shards == tp_size, p->name, ": ", p->kv_shards, " shards x ", p->kv_replicas,
-                  " replicas on ", tp_size, " tensor ranks");
+      PLAIT_CHECK(p->kv_replicas * p->kv_shards == tp_size, p->name, ": ", p->kv_shards, " shards x ", p->kv_replicas, " replicas on ",
+                  tp_size, " tensor ranks");
       PLAIT_CHECK(!p->partial_over_tp, p->name, " is both sharded and partial over the tensor ranks");
       replicated_kv_.push_back(p.get());
       packed += p->numel * p->kv_shards;

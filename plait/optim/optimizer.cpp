@@ -118,10 +118,8 @@ class SGD : public Optimizer {
       return;
     }
     detail::SGDTerms terms{gradient_scale, span.weight_decay, config_.momentum, config_.nesterov, lr};
-    if (weight.scalar_type() == at::kDouble)
-      sgd_span<double>(weight, gradient, buffer, terms);
-    else
-      sgd_span<float>(weight, gradient, buffer, terms);
+    if (weight.scalar_type() == at::kDouble) sgd_span<double>(weight, gradient, buffer, terms);
+    else sgd_span<float>(weight, gradient, buffer, terms);
   }
 
  private:
@@ -136,10 +134,8 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerConfig& config) : sto
     const double decay = decay_of(*parameter, config);
     const int64_t end = parameter->offset + parameter->numel;
     // Gaps between neighbours (alignment) hold zeros in all buffers, and zeros stay zeros.
-    if (!spans_.empty() && spans_.back().weight_decay == decay)
-      spans_.back().size = end - spans_.back().begin;
-    else
-      spans_.push_back({parameter->offset, parameter->numel, decay});
+    if (!spans_.empty() && spans_.back().weight_decay == decay) spans_.back().size = end - spans_.back().begin;
+    else spans_.push_back({parameter->offset, parameter->numel, decay});
   }
 }
 

@@ -68,7 +68,9 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
     switch (action.kind) {
       case ActionKind::kForward: forward(schedule, action, run); break;
       case ActionKind::kBackward: backward(schedule, action, run); break;
-      case ActionKind::kWeight: if (weight_gradients_) weight_gradients_->flush(); break;
+      case ActionKind::kWeight:
+        if (weight_gradients_) weight_gradients_->flush();
+        break;
       case ActionKind::kSendForward:
       case ActionKind::kSendBackward: send(schedule, action); break;
       case ActionKind::kRecvForward:
@@ -104,10 +106,8 @@ void PipelineExecutor::forward(const Schedule& schedule, const Action& action, c
     return;
   }
   if (run.training) pending_[key] = {input, out.hidden};
-  if (here(action.stage + 1))
-    inputs_[{action.stage + 1, action.micro_batch}] = out.hidden.detach();
-  else
-    to_send_[key] = out.hidden.detach();
+  if (here(action.stage + 1)) inputs_[{action.stage + 1, action.micro_batch}] = out.hidden.detach();
+  else to_send_[key] = out.hidden.detach();
 }
 
 void PipelineExecutor::backward(const Schedule& schedule, const Action& action, const PipelineRun& run) {
@@ -116,16 +116,14 @@ void PipelineExecutor::backward(const Schedule& schedule, const Action& action, 
   PLAIT_CHECK(it != pending_.end(), "schedule runs ", to_string(action), " before its forward");
   Pending pending = std::move(it->second);
   pending_.erase(it);
-  at::Tensor gradient = stage(action.stage).spec().has_head() ? at::full_like(pending.root, run.gradient_seed)
-                                                              : take(output_gradients_, key, action);
+  at::Tensor gradient =
+      stage(action.stage).spec().has_head() ? at::full_like(pending.root, run.gradient_seed) : take(output_gradients_, key, action);
   run_backward(pending.root, gradient);
   if (!pending.input.defined()) return;
   at::Tensor input_gradient = pending.input.grad();
   PLAIT_CHECK(input_gradient.defined(), "no input gradient after ", to_string(action));
-  if (here(action.stage - 1))
-    output_gradients_[{action.stage - 1, action.micro_batch}] = input_gradient;
-  else
-    to_send_[{-1 - action.stage, action.micro_batch}] = input_gradient.contiguous();
+  if (here(action.stage - 1)) output_gradients_[{action.stage - 1, action.micro_batch}] = input_gradient;
+  else to_send_[{-1 - action.stage, action.micro_batch}] = input_gradient.contiguous();
 }
 
 void PipelineExecutor::send(const Schedule& schedule, const Action& action) {
@@ -141,8 +139,8 @@ void PipelineExecutor::receive(const Schedule& schedule, const Action& action, c
   bool gradient = action.kind == ActionKind::kRecvBackward;
   const MicroBatch& batch = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)];
   int64_t from_stage = gradient ? action.stage + 1 : action.stage - 1;
-  at::Tensor tensor = at::empty({stage(action.stage).border_rows(batch), shape_.hidden_size},
-                                at::TensorOptions().dtype(compute_type_).device(device_));
+  at::Tensor tensor =
+      at::empty({stage(action.stage).border_rows(batch), shape_.hidden_size}, at::TensorOptions().dtype(compute_type_).device(device_));
   int tag = message_tag(schedule, std::min(action.stage, from_stage), action.micro_batch, gradient);
   auto begin = std::chrono::steady_clock::now();
   pipeline_.recv(tensor, from_stage % pipeline_.size(), tag)->wait();

@@ -23,7 +23,7 @@ struct PipelineRun {
   const std::vector<MicroBatch>* micro_batches = nullptr;  // one for each micro-batch of the schedule
   bool training = true;
   DropoutStream dropout;
-  double gradient_seed = 1.0;   // factor on the loss sum: loss scale / number of targets of the global batch
+  double gradient_seed = 1.0;  // factor on the loss sum: loss scale / number of targets of the global batch
   // Training: called once, after this rank's last forward and before the backwards that complete its gradients.
   std::function<void()> before_last_backward;
   // Called on the last stage with what each micro-batch gave.

@@ -54,7 +54,7 @@ struct SizeClasses {
 };
 
 constexpr size_t kMaxClasses = 64;
-constexpr size_t kRunBytes = size_t{256} << 10;    // small blocks are cut from runs of this size
+constexpr size_t kRunBytes = size_t{256} << 10;     // small blocks are cut from runs of this size
 constexpr size_t kThreadBytes = size_t{512} << 10;  // of one class kept by one thread at most
 
 struct FreeList {
@@ -186,8 +186,7 @@ void CachingAllocator::count_allocation(int64_t bytes) {
   const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   for (std::atomic<int64_t>* highest : {&peak_, &needed_}) {
     int64_t value = highest->load(std::memory_order_relaxed);
-    while (live > value && !highest->compare_exchange_weak(value, live, std::memory_order_relaxed)) {
-    }
+    while (live > value && !highest->compare_exchange_weak(value, live, std::memory_order_relaxed)) {}
   }
 }
 
@@ -208,8 +207,7 @@ c10::DataPtr CachingAllocator::allocate(size_t bytes) {
   } else {
     const size_t block_size = (whole + Arena::kPage - 1) / Arena::kPage * Arena::kPage;
     char* block = arena_.allocate(block_size);
-    if (!block)
-      throw_error(ExitCode::kResource, "out of memory: ", bytes, " bytes asked for, ", live_.load(), " bytes in use by tensors");
+    if (!block) throw_error(ExitCode::kResource, "out of memory: ", bytes, " bytes asked for, ", live_.load(), " bytes in use by tensors");
     ASAN_UNPOISON_MEMORY_REGION(block, block_size);
     header = reinterpret_cast<Header*>(block);
     header->block_size = block_size;

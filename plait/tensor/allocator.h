@@ -15,11 +15,11 @@ struct AllocatorOptions {
 };
 
 struct MemoryStats {
-  int64_t live_bytes = 0;         // asked for and not freed
-  int64_t peak_bytes = 0;         // most of it at any moment since the start or reset_peak_memory()
-  int64_t cached_bytes = 0;       // free large blocks whose pages are kept
-  int64_t reserved_bytes = 0;     // address space taken from the system (pages are resident from first touch)
-  int64_t num_allocations = 0;    // so far
+  int64_t live_bytes = 0;       // asked for and not freed
+  int64_t peak_bytes = 0;       // most of it at any moment since the start or reset_peak_memory()
+  int64_t cached_bytes = 0;     // free large blocks whose pages are kept
+  int64_t reserved_bytes = 0;   // address space taken from the system (pages are resident from first touch)
+  int64_t num_allocations = 0;  // so far
 };
 
 // Makes it the process's CPU allocator. Call once, early in main(): tensors made before keep their own deleter. Later calls do nothing

@@ -26,40 +26,79 @@ PLAIT_KERNEL float exponential(float x) {
 
 PLAIT_KERNEL float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
+PLAIT_KERNEL float load(float x) { return x; }
+PLAIT_KERNEL float load(BFloat16Bits x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+PLAIT_KERNEL void store(float* to, float x) { *to = x; }
+PLAIT_KERNEL void store(BFloat16Bits* to, float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x), rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  to->bits = static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);  // rounding up would turn some NaN into infinity
+}
+
 constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
 constexpr float kCubic = 0.044715f;
 
-PLAIT_KERNEL void gelu_tanh_loop(const float* __restrict x, float* __restrict y, int64_t n) {
+template <class T>
+PLAIT_KERNEL void gelu_tanh_loop(const T* __restrict x, T* __restrict y, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const float v = x[i];
-    y[i] = v * logistic(kTwoRootTwoOverPi * v * (1.0f + kCubic * v * v));  // (1 + tanh u) / 2 = logistic(2 u)
+    const float v = load(x[i]);
+    store(y + i, v * logistic(kTwoRootTwoOverPi * v * (1.0f + kCubic * v * v)));  // (1 + tanh u) / 2 = logistic(2 u)
   }
 }
 
-PLAIT_KERNEL void gelu_tanh_backward_loop(const float* __restrict dy, const float* __restrict x, float* __restrict dx, int64_t n) {
+template <class T>
+PLAIT_KERNEL void gelu_tanh_backward_loop(const T* __restrict dy, const T* __restrict x, T* __restrict dx, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const float v = x[i], square = v * v;
+    const float v = load(x[i]), square = v * v;
     const float e = exponential(-(kTwoRootTwoOverPi * v * (1.0f + kCubic * square)));
     const float s = 1.0f / (1.0f + e), rest = e * s;  // rest = 1 - s without its rounding
-    dx[i] = dy[i] * (s + v * s * rest * (kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * square)));
+    store(dx + i, load(dy[i]) * (s + v * s * rest * (kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * square))));
   }
 }
 
-PLAIT_KERNEL void gated_silu_row(const float* __restrict gate, const float* __restrict up, float* __restrict y, int64_t width) {
-#pragma GCC ivdep
-  for (int64_t j = 0; j < width; ++j) y[j] = gate[j] * logistic(gate[j]) * up[j];
-}
-
-PLAIT_KERNEL void gated_silu_backward_row(const float* __restrict dy, const float* __restrict gate, const float* __restrict up,
-                                          float* __restrict d_gate, float* __restrict d_up, int64_t width) {
+template <class T>
+PLAIT_KERNEL void gated_silu_row(const T* __restrict gate, const T* __restrict up, T* __restrict y, int64_t width) {
 #pragma GCC ivdep
   for (int64_t j = 0; j < width; ++j) {
-    const float g = gate[j], e = exponential(-g), s = 1.0f / (1.0f + e);
-    d_up[j] = dy[j] * (g * s);
-    d_gate[j] = dy[j] * up[j] * (s * (1.0f + g * (e * s)));
+    const float g = load(gate[j]);
+    store(y + j, g * logistic(g) * load(up[j]));
   }
+}
+
+template <class T>
+PLAIT_KERNEL void gated_silu_backward_row(const T* __restrict dy, const T* __restrict gate, const T* __restrict up, T* __restrict d_gate,
+                                          T* __restrict d_up, int64_t width) {
+#pragma GCC ivdep
+  for (int64_t j = 0; j < width; ++j) {
+    const float g = load(gate[j]), d = load(dy[j]), e = exponential(-g), s = 1.0f / (1.0f + e);
+    store(d_up + j, d * (g * s));
+    store(d_gate + j, d * load(up[j]) * (s * (1.0f + g * (e * s))));
+  }
+}
+
+template <class T>
+void gelu_tanh_of(const T* x, T* y, int64_t n) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_loop(x, y, n); });
+}
+template <class T>
+void gelu_tanh_backward_of(const T* dy, const T* x, T* dx, int64_t n) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_backward_loop(dy, x, dx, n); });
+}
+template <class T>
+void gated_silu_of(const T* x, T* y, int64_t rows, int64_t width) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
+    for (int64_t t = 0; t < rows; ++t) gated_silu_row(x + 2 * t * width, x + (2 * t + 1) * width, y + t * width, width);
+  });
+}
+template <class T>
+void gated_silu_backward_of(const T* dy, const T* x, T* dx, int64_t rows, int64_t width) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
+    for (int64_t t = 0; t < rows; ++t) {
+      const int64_t gate = 2 * t * width, up = gate + width;
+      gated_silu_backward_row(dy + t * width, x + gate, x + up, dx + gate, dx + up, width);
+    }
+  });
 }
 
 constexpr int64_t kLanes = 16;
@@ -100,25 +139,18 @@ constexpr int64_t kSumBlock = 4096;  // values summed in fp32 before fp64 takes 
 
 }  // namespace
 
-void gelu_tanh(const float* x, float* y, int64_t n) {
-  run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_loop(x, y, n); });
-}
-void gelu_tanh_backward(const float* dy, const float* x, float* dx, int64_t n) {
-  run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_backward_loop(dy, x, dx, n); });
-}
+void gelu_tanh(const float* x, float* y, int64_t n) { gelu_tanh_of(x, y, n); }
+void gelu_tanh(const BFloat16Bits* x, BFloat16Bits* y, int64_t n) { gelu_tanh_of(x, y, n); }
+void gelu_tanh_backward(const float* dy, const float* x, float* dx, int64_t n) { gelu_tanh_backward_of(dy, x, dx, n); }
+void gelu_tanh_backward(const BFloat16Bits* dy, const BFloat16Bits* x, BFloat16Bits* dx, int64_t n) { gelu_tanh_backward_of(dy, x, dx, n); }
 
-void gated_silu(const float* x, float* y, int64_t rows, int64_t width) {
-  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
-    for (int64_t t = 0; t < rows; ++t) gated_silu_row(x + 2 * t * width, x + (2 * t + 1) * width, y + t * width, width);
-  });
-}
+void gated_silu(const float* x, float* y, int64_t rows, int64_t width) { gated_silu_of(x, y, rows, width); }
+void gated_silu(const BFloat16Bits* x, BFloat16Bits* y, int64_t rows, int64_t width) { gated_silu_of(x, y, rows, width); }
 void gated_silu_backward(const float* dy, const float* x, float* dx, int64_t rows, int64_t width) {
-  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
-    for (int64_t t = 0; t < rows; ++t) {
-      const int64_t gate = 2 * t * width, up = gate + width;
-      gated_silu_backward_row(dy + t * width, x + gate, x + up, dx + gate, dx + up, width);
-    }
-  });
+  gated_silu_backward_of(dy, x, dx, rows, width);
+}
+void gated_silu_backward(const BFloat16Bits* dy, const BFloat16Bits* x, BFloat16Bits* dx, int64_t rows, int64_t width) {
+  gated_silu_backward_of(dy, x, dx, rows, width);
 }
 
 void row_largest(const float* x, float* top, int64_t rows, int64_t width) {

@@ -91,10 +91,8 @@ void ParameterStore::initialize(uint64_t seed, bool all_random, const std::vecto
   for (auto& p : parameters_) {
     if (!only.empty() && std::find(only.begin(), only.end(), p->name) == only.end()) continue;
     at::Tensor values = at::empty(p->local_shape, at::TensorOptions().dtype(masters_.scalar_type()));
-    if (values.scalar_type() == at::kDouble)
-      fill_values(*p, seed, all_random, values.mutable_data_ptr<double>());
-    else
-      fill_values(*p, seed, all_random, values.mutable_data_ptr<float>());
+    if (values.scalar_type() == at::kDouble) fill_values(*p, seed, all_random, values.mutable_data_ptr<double>());
+    else fill_values(*p, seed, all_random, values.mutable_data_ptr<float>());
     p->master.copy_(values);
   }
   refresh_weights();

@@ -43,11 +43,11 @@ struct Parameter {
   double init_std = 0.02;
 
   // Set by ParameterStore::allocate().
-  int64_t offset = 0;                 // elements into the flat buffers
+  int64_t offset = 0;  // elements into the flat buffers
   int64_t numel = 0;
-  at::Tensor weight;                  // compute type, view of the flat weights
-  at::Tensor master;                  // fp32 (fp64 when computing in fp64); same memory as weight when the types are equal
-  at::Tensor gradient;                // master type, view of the flat gradients
+  at::Tensor weight;    // compute type, view of the flat weights
+  at::Tensor master;    // fp32 (fp64 when computing in fp64); same memory as weight when the types are equal
+  at::Tensor gradient;  // master type, view of the flat gradients
 
   // Uses in graphs whose backward is still to come. A layer calls add_use() in forward and use_done() after it added its share to
   // `gradient`; when the count falls to 0 the store's listener hears of it (data-parallel overlap).
@@ -91,8 +91,7 @@ class ParameterStore {
 
 // Calls f(local_row_index, global_flat_begin, local_flat_begin, length) for each contiguous run shared by the local storage and the
 // logical tensor in STORED layout (transposed tensors: logical layout = transpose of the file's). The unit of load, export and init.
-void for_each_run(const Parameter& parameter,
-                  const std::function<void(int64_t global_begin, int64_t local_begin, int64_t length)>& f);
+void for_each_run(const Parameter& parameter, const std::function<void(int64_t global_begin, int64_t local_begin, int64_t length)>& f);
 
 // Shape of the logical tensor in stored layout.
 std::vector<int64_t> stored_global_shape(const Parameter& parameter);

@@ -17,10 +17,8 @@ class WeightGradientQueue {
  public:
   void set_deferring(bool deferring) { deferring_ = deferring; }
   void run_or_defer(std::function<void()> work) {
-    if (deferring_)
-      waiting_.push_back(std::move(work));
-    else
-      work();
+    if (deferring_) waiting_.push_back(std::move(work));
+    else work();
   }
   bool empty() const { return waiting_.empty(); }
   // Runs what waits, oldest first.
@@ -36,16 +34,14 @@ class WeightGradientQueue {
 };
 
 struct TensorParallelContext {
-  ProcessGroup* group = nullptr;  // the tensor axis; null: one rank, records only
-  bool sequence_parallel = false; // only with group->size() > 1
+  ProcessGroup* group = nullptr;   // the tensor axis; null: one rank, records only
+  bool sequence_parallel = false;  // only with group->size() > 1
   WeightGradientQueue* weight_gradients = nullptr;
 
   int64_t size() const { return group ? group->size() : 1; }
   int64_t rank() const { return group ? group->rank() : 0; }
   // Rows of a sequence-parallel region for `num_tokens` tokens.
-  int64_t local_rows(int64_t num_tokens) const {
-    return sequence_parallel ? (num_tokens + size() - 1) / size() : num_tokens;
-  }
+  int64_t local_rows(int64_t num_tokens) const { return sequence_parallel ? (num_tokens + size() - 1) / size() : num_tokens; }
 };
 
 }  // namespace plait

@@ -60,10 +60,8 @@ at::Tensor linear_forward(const at::Tensor& x, const LinearWeights& w, LinearMod
 void add_weight_gradient(const LinearWeights& w, const at::Tensor& dy, const at::Tensor& x) {
   at::NoGradGuard no_grad;
   at::Tensor gradient = w.weight_gradient;
-  if (gradient.scalar_type() == dy.scalar_type())
-    gradient.addmm_(dy.t(), x);
-  else
-    gradient.add_(at::mm(dy.t(), x));
+  if (gradient.scalar_type() == dy.scalar_type()) gradient.addmm_(dy.t(), x);
+  else gradient.add_(at::mm(dy.t(), x));
   w.weight_done();
 }
 
@@ -113,10 +111,8 @@ struct ParallelLinearFunction : torch::autograd::Function<ParallelLinearFunction
       }
     }
     if (gathering) gathering->wait();
-    if (queue)
-      queue->run_or_defer([w, dy, x_full] { add_weight_gradient(*w, dy, x_full); });
-    else
-      add_weight_gradient(*w, dy, x_full);
+    if (queue) queue->run_or_defer([w, dy, x_full] { add_weight_gradient(*w, dy, x_full); });
+    else add_weight_gradient(*w, dy, x_full);
     if (reducing) reducing->wait();
     return {own.defined() ? own : dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -132,8 +128,8 @@ at::Tensor split_columns(const at::Tensor& x, ProcessGroup& group) {
 
 LinearWeights::LinearWeights(std::vector<Parameter*> weights, std::vector<Parameter*> biases)
     : weight(fuse(weights, &Parameter::weight)), bias(fuse(biases, &Parameter::weight)),
-      weight_gradient(fuse(weights, &Parameter::gradient)), bias_gradient(fuse(biases, &Parameter::gradient)),
-      weights_(std::move(weights)), biases_(std::move(biases)) {}
+      weight_gradient(fuse(weights, &Parameter::gradient)), bias_gradient(fuse(biases, &Parameter::gradient)), weights_(std::move(weights)),
+      biases_(std::move(biases)) {}
 
 void LinearWeights::add_use() const {
   for (auto* p : weights_) p->add_use();
@@ -179,7 +175,9 @@ ColumnParallelLinear::ColumnParallelLinear(ParameterStore& store, const std::str
   bias_ = &store.declare(std::move(p));
 }
 
-void ColumnParallelLinear::bind() { weights_ = LinearWeights({weight_}, bias_ ? std::vector<Parameter*>{bias_} : std::vector<Parameter*>{}); }
+void ColumnParallelLinear::bind() {
+  weights_ = LinearWeights({weight_}, bias_ ? std::vector<Parameter*>{bias_} : std::vector<Parameter*>{});
+}
 
 at::Tensor ColumnParallelLinear::forward(const at::Tensor& x) const {
   at::Tensor y = parallel_linear(x, weights_, LinearMode::kColumn, context_);

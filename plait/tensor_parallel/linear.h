@@ -31,10 +31,10 @@ class LinearWeights {
 };
 
 enum class LinearMode {
-  kReplicated,     // every rank has the whole weight and does the same work
-  kColumn,         // output split: x [T, I] -> [T, o]; backward sums dx over ranks. Sequence parallel: x [t, I] is gathered first
-  kColumnLocal,    // output split, but the caller has already arranged for dx to be summed (behind gather_rows)
-  kRow,            // input split: x [T, i] -> [T, O] summed over ranks. Sequence parallel: -> [t, O], own rows of the sum
+  kReplicated,   // every rank has the whole weight and does the same work
+  kColumn,       // output split: x [T, I] -> [T, o]; backward sums dx over ranks. Sequence parallel: x [t, I] is gathered first
+  kColumnLocal,  // output split, but the caller has already arranged for dx to be summed (behind gather_rows)
+  kRow,          // input split: x [T, i] -> [T, O] summed over ranks. Sequence parallel: -> [t, O], own rows of the sum
 };
 
 // y = x W^T + b in the given mode. x [rows, i or I] contiguous, weights must outlive the backward. Adds dW, db to the gradient buffers.

@@ -70,7 +70,8 @@ EvalResult evaluate(const Config& config, ParallelModel& model, const Mesh& mesh
   counts.num_targets = static_cast<double>(count_targets(rows, all, config.task));
   counts.num_tokens = static_cast<double>(count_tokens(rows, all));
   EvalResult result = make_result(counts);
-  if (!std::isfinite(result.loss)) throw_error(ExitCode::kNonFinite, "evaluation loss is ", result.loss, ": the weights are not finite or far too large");
+  if (!std::isfinite(result.loss))
+    throw_error(ExitCode::kNonFinite, "evaluation loss is ", result.loss, ": the weights are not finite or far too large");
   return result;
 }
 

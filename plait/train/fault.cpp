@@ -20,8 +20,7 @@ std::optional<Fault> read_fault() {
     int64_t value = -1;
     try {
       value = std::stoll(parts[i], &end);
-    } catch (const std::exception&) {
-    }
+    } catch (const std::exception&) {}
     if (value < 0 || end != parts[i].size()) parts.clear();
     return value;
   };
@@ -35,7 +34,8 @@ std::optional<Fault> read_fault() {
   bool known = (fault.action == "kill" || fault.action == "throw" || fault.action == "overflow") &&
                (fault.place == "start" || fault.place == "step" || fault.place == "export");
   if (parts.size() < 3 || parts.size() > 4 || !known)
-    throw_error(ExitCode::kUsage, "PLAIT_FAULT=", text, " is not ACTION:RANK:PLACE[:STEP], ACTION kill | throw | overflow, PLACE start | step | export");
+    throw_error(ExitCode::kUsage, "PLAIT_FAULT=", text,
+                " is not ACTION:RANK:PLACE[:STEP], ACTION kill | throw | overflow, PLACE start | step | export");
   return fault;
 }
 
@@ -43,7 +43,8 @@ void apply_fault(const std::optional<Fault>& fault, int64_t rank, const std::str
   if (!fault || fault->rank != rank || fault->place != place || fault->action == "overflow") return;
   if (place == "step" && fault->step != step) return;
   if (fault->action == "kill") std::raise(SIGKILL);
-  throw_error(ExitCode::kBug, "rank ", rank, " failed at ", place, place == "step" ? cat(" ", step) : "", " because PLAIT_FAULT asked for it");
+  throw_error(ExitCode::kBug, "rank ", rank, " failed at ", place, place == "step" ? cat(" ", step) : "",
+              " because PLAIT_FAULT asked for it");
 }
 
 }  // namespace plait

@@ -88,9 +88,9 @@ std::string json_line(const std::vector<std::pair<std::string, double>>& fields)
   for (const auto& [name, value] : fields) {
     if (line.size() > 1) line += ", ";
     // JSON has no infinity and no NaN; a reader must see that the number is not there.
-    std::string text = !std::isfinite(value) ? "null" : value == std::floor(value) && std::abs(value) < 1e15
-                                                              ? cat(static_cast<int64_t>(value))
-                                                              : cat(value);
+    std::string text = !std::isfinite(value)                                  ? "null"
+                       : value == std::floor(value) && std::abs(value) < 1e15 ? cat(static_cast<int64_t>(value))
+                                                                              : cat(value);
     line += cat('"', name, "\": ", text);
   }
   return line + "}";

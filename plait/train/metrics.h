@@ -18,8 +18,8 @@ struct EvalCounts {
   double num_targets = 0;
   double num_samples = 0;
   double num_tokens = 0;
-  int64_t num_classes = 0;              // 0: no classification
-  std::vector<double> confusion;        // [true * num_classes + predicted]
+  int64_t num_classes = 0;        // 0: no classification
+  std::vector<double> confusion;  // [true * num_classes + predicted]
 
   explicit EvalCounts(int64_t classes = 0) : num_classes(classes), confusion(static_cast<size_t>(classes * classes)) {}
   std::vector<double> to_numbers() const;
@@ -27,9 +27,9 @@ struct EvalCounts {
 };
 
 struct EvalResult {
-  double loss = 0;          // sum over targets / targets
+  double loss = 0;              // sum over targets / targets
   double accuracy = 0, f1 = 0;  // f1: macro, over all classes
-  double perplexity = 0;    // exp(loss)
+  double perplexity = 0;        // exp(loss)
   int64_t num_samples = 0, num_tokens = 0;
   bool classification = false;
 };

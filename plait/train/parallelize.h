@@ -27,15 +27,15 @@ struct ParallelModel {
   ParameterStore store;
   std::vector<std::unique_ptr<StageModel>> stages;  // this rank's virtual stages, ascending
   std::unique_ptr<PipelineExecutor> executor;
-  std::unique_ptr<GradientReducer> reducer;         // training only
-  std::unique_ptr<GradientSync> sync;               // training only
-  std::unique_ptr<Optimizer> optimizer;             // training only
+  std::unique_ptr<GradientReducer> reducer;  // training only
+  std::unique_ptr<GradientSync> sync;        // training only
+  std::unique_ptr<Optimizer> optimizer;      // training only
 };
 
 struct ParallelizeOptions {
-  bool training = true;      // false: no gradients' reducer and no optimizer
-  bool seed_values = true;   // weights get their seeded values (config.train.seed); false: zeros, to be loaded
-  bool all_random = false;   // seeded norms and biases are random too, for tests
+  bool training = true;     // false: no gradients' reducer and no optimizer
+  bool seed_values = true;  // weights get their seeded values (config.train.seed); false: zeros, to be loaded
+  bool all_random = false;  // seeded norms and biases are random too, for tests
 };
 
 std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShape& shape, const HeadOptions& head, const Mesh& mesh,

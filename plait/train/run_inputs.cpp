@@ -24,8 +24,8 @@ std::function<void(const LoadProgress&)> progress_lines(const std::string& file,
   };
 }
 
-Dataset load(const RunInputs& in, const DataFileConfig& file, const char* setting, LabelUse use, LabelMap* labels, const Tokenizer* tokenizer,
-             const std::string& cache_dir, const Say& say) {
+Dataset load(const RunInputs& in, const DataFileConfig& file, const char* setting, LabelUse use, LabelMap* labels,
+             const Tokenizer* tokenizer, const std::string& cache_dir, const Say& say) {
   LoadOptions options;
   options.cache_dir = cache_dir;
   options.tokenizer_path = in.config.model.path + "/tokenizer.json";
@@ -85,7 +85,8 @@ RunInputs prepare_inputs(const Config& config, RunKind kind, const std::string& 
     find_labels(in, kind);
     labels = &in.labels;
   }
-  if (training) in.train = load(in, config.dataset.train, "dataset.train.file", LabelUse::kTraining, labels, tokenizer.get(), cache_dir, say);
+  if (training)
+    in.train = load(in, config.dataset.train, "dataset.train.file", LabelUse::kTraining, labels, tokenizer.get(), cache_dir, say);
   LabelUse use = kind == RunKind::kPredict ? LabelUse::kIgnored : LabelUse::kKnown;
   if (!config.dataset.valid.file.empty())
     in.valid = load(in, config.dataset.valid, "dataset.valid.file", use, labels, tokenizer.get(), cache_dir, say);

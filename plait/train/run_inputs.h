@@ -14,7 +14,7 @@ namespace plait {
 
 struct RunInputs {
   Config config;
-  ModelShape shape;      // as config.json says
+  ModelShape shape;  // as config.json says
   HeadOptions head;
   MeshLayout layout;
   LabelMap labels;       // classification
@@ -25,7 +25,8 @@ enum class RunKind { kTrain, kEvaluate, kPredict };
 
 // Reads config.json, tokenizer and data. `cache_dir`: where tokenised rows are kept, empty = nowhere. `say`: lines for people.
 // Evaluation and prediction read dataset.valid only and take the class names from the model.
-RunInputs prepare_inputs(const Config& config, RunKind kind, const std::string& cache_dir, const std::function<void(const std::string&)>& say);
+RunInputs prepare_inputs(const Config& config, RunKind kind, const std::string& cache_dir,
+                         const std::function<void(const std::string&)>& say);
 
 MeshLayout layout_of(const Config& config);
 

@@ -60,8 +60,8 @@ StepResult TrainStep::run_measured(const StepInput& input) {
   if (!std::isfinite(result.loss) || (!finite && !scaler_.enabled()))
     throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": ", std::isfinite(result.loss) ? "gradient norm is " : "loss is ",
                 std::isfinite(result.loss) ? result.gradient_norm : result.loss,
-                "; training stopped before the update. Try a lower train.optimizer.params.lr (now ", config_.train.optimizer.lr, config_.where("train.optimizer.params.lr"),
-                ") or look at the rows of this step");
+                "; training stopped before the update. Try a lower train.optimizer.params.lr (now ", config_.train.optimizer.lr,
+                config_.where("train.optimizer.params.lr"), ") or look at the rows of this step");
   result.learning_rate = lr_scheduler_.lr(model_.optimizer->num_updates());
   if (finite) {
     double factor = clip_factor(result.gradient_norm, config_.train.clip_grad) / scaler_.scale();
@@ -72,8 +72,8 @@ StepResult TrainStep::run_measured(const StepInput& input) {
   result.skipped = !finite;
   scaler_.update(!finite);
   if (scaler_.exhausted())
-    throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": gradients overflow float16 even at loss scale ", LossScaler::kMinScale,
-                "; use dtype bfloat16 or float32, or a lower learning rate");
+    throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": gradients overflow float16 even at loss scale ",
+                LossScaler::kMinScale, "; use dtype bfloat16 or float32, or a lower learning rate");
   return result;
 }
 

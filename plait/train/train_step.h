@@ -25,11 +25,11 @@ struct StepTimes {
 };
 
 struct StepResult {
-  double loss = 0;            // mean over the global batch, the same on all ranks
-  double gradient_norm = 0;   // before clipping, without the loss scale
-  double learning_rate = 0;   // used in this step
-  double loss_scale = 1;      // used in this step
-  bool skipped = false;       // float16 overflow: nothing moved
+  double loss = 0;           // mean over the global batch, the same on all ranks
+  double gradient_norm = 0;  // before clipping, without the loss scale
+  double learning_rate = 0;  // used in this step
+  double loss_scale = 1;     // used in this step
+  bool skipped = false;      // float16 overflow: nothing moved
   StepTimes times;
 };
 

@@ -57,11 +57,18 @@ void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, in
   double epoch = static_cast<double>(step + 1) / static_cast<double>(plan_.steps_per_epoch);
   double rate = static_cast<double>(num_tokens) / seconds;
   auto samples = static_cast<double>(plan_.samples_before_step(step) + num_rows);
-  std::vector<std::pair<std::string, double>> fields = {
-      {"step", static_cast<double>(step + 1)}, {"epoch", epoch}, {"loss", r.loss}, {"grad_norm", r.gradient_norm},
-      {"learning_rate", r.learning_rate}, {"samples", samples}, {"tokens", static_cast<double>(num_tokens)},
-      {"step_seconds", seconds}, {"tokens_per_second", rate}, {"communication_seconds", r.times.communication_seconds},
-      {"pipeline_wait_seconds", r.times.pipeline_wait_seconds}, {"optimizer_seconds", r.times.optimizer_seconds}};
+  std::vector<std::pair<std::string, double>> fields = {{"step", static_cast<double>(step + 1)},
+                                                        {"epoch", epoch},
+                                                        {"loss", r.loss},
+                                                        {"grad_norm", r.gradient_norm},
+                                                        {"learning_rate", r.learning_rate},
+                                                        {"samples", samples},
+                                                        {"tokens", static_cast<double>(num_tokens)},
+                                                        {"step_seconds", seconds},
+                                                        {"tokens_per_second", rate},
+                                                        {"communication_seconds", r.times.communication_seconds},
+                                                        {"pipeline_wait_seconds", r.times.pipeline_wait_seconds},
+                                                        {"optimizer_seconds", r.times.optimizer_seconds}};
   if (step_->loss_scaler().enabled()) {
     fields.emplace_back("loss_scale", r.loss_scale);
     fields.emplace_back("skipped", r.skipped ? 1 : 0);

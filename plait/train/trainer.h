@@ -21,10 +21,10 @@ struct TrainSummary {
   int64_t num_steps = 0;
   double last_loss = 0;
   std::optional<EvalResult> last_evaluation;
-  std::optional<double> best_value;     // of the first metric
+  std::optional<double> best_value;        // of the first metric
   std::string output_folder, best_folder;  // best_folder empty without evaluation
-  double train_seconds = 0;             // steps only
-  int64_t peak_bytes = 0;               // tensors, the largest rank; 0 when the caching allocator is not installed
+  double train_seconds = 0;                // steps only
+  int64_t peak_bytes = 0;                  // tensors, the largest rank; 0 when the caching allocator is not installed
 };
 
 class Trainer {

@@ -34,7 +34,8 @@ TEST(BadSettings, Texts) {
       {"train: {batch_size: 0}\n", {"train.batch_size 0 (config.yaml:1) is not in [1, ", "nearest valid value 1"}},
       {"train: {batch_size: 99999999999999999999}\n", {"is not a whole number"}},
       {"train: {optimizer: {params: {lr: fast}}}\n", {"train.optimizer.params.lr fast (config.yaml:1) is not a number"}},
-      {"train: {optimizer: {params: {lr: -1}}}\n", {"train.optimizer.params.lr -1 (config.yaml:1) is not >= 0 and finite; nearest valid value 0"}},
+      {"train: {optimizer: {params: {lr: -1}}}\n",
+       {"train.optimizer.params.lr -1 (config.yaml:1) is not >= 0 and finite; nearest valid value 0"}},
       {"train: {optimizer: {params: {lr: inf}}}\n", {"train.optimizer.params.lr inf", ">= 0 and finite"}},
       {"train: {optimizer: {params: {lr: .nan}}}\n", {"is not a number"}},
       {"train: {optimizer: {params: {betas: [0.9, 1]}}}\n", {"beta2 1 (config.yaml:1) is not in [0, 1)"}},
@@ -44,7 +45,8 @@ TEST(BadSettings, Texts) {
       {"train: {optimizer: {type: SGD, params: {eps: 1e-6}}}\n", {"eps (config.yaml:1) has no effect with optimizer SGD"}},
       {"train: {optimizer: {params: {momentum: 0.9}}}\n", {"momentum (config.yaml:1) has no effect with optimizer AdamW"}},
       {"train: {optimizer: {type: SGD, params: {nesterov: true}}}\n", {"needs a momentum"}},
-      {"train:\n  optimizer: {type: SGD}\n  distributed:\n    optimizer: {params: {lr: 1}}\n", {"optimizer is given twice: train.optimizer (config.yaml:2) and train.distributed.optimizer (config.yaml:4)"}},
+      {"train:\n  optimizer: {type: SGD}\n  distributed:\n    optimizer: {params: {lr: 1}}\n",
+       {"optimizer is given twice: train.optimizer (config.yaml:2) and train.distributed.optimizer (config.yaml:4)"}},
       {"train: {dropout: 1}\n", {"train.dropout 1 (config.yaml:1) is not in [0, 1)"}},
       {"train: {dropout: some}\n", {"is not a number or model"}},
       {"train: {label_smoothing: -0.1}\n", {"nearest valid value 0"}},
@@ -55,30 +57,44 @@ TEST(BadSettings, Texts) {
       {"train: {fp16: true, dtype: bfloat16}\n", {"train.fp16 true (config.yaml:1) contradicts train.dtype bfloat16"}},
       {"train: {device: gpu}\n", {"train.device gpu (config.yaml:1) is not one of auto, cpu, cuda"}},
       {"train: {comm_timeout_seconds: 0}\n", {"is not in (0, 1e+09]"}},
-      {"train: {distributed: {tensor_parallel_size: 2, model_parallel_size: 2}}\n", {"train.distributed.model_parallel_size is given twice: as train.distributed.tensor_parallel_size (config.yaml:1) and"}},
+      {"train: {distributed: {tensor_parallel_size: 2, model_parallel_size: 2}}\n",
+       {"train.distributed.model_parallel_size is given twice: as train.distributed.tensor_parallel_size (config.yaml:1) and"}},
       {"train: {distributed: {model_parallel_size: {vision: 2, language: 4}}}\n", {"not available yet", "{vision: 2, language: 4}"}},
       {"train: {distributed: {zero_stage: 1}}\n", {"zero_stage 1 (config.yaml:1)", "not available yet"}},
       {"train: {distributed: {zero_stage: 4}}\n", {"is not in [0, 3]; nearest valid value 3"}},
       {"train: {distributed: {schedule: 1f1p}}\n", {"is not one of gpipe, 1f1b, interleaved_1f1b; nearest: 1f1b"}},
       {"train: {distributed: {schedule: interleaved, pipeline_parallel_size: 2}}\n", {"needs virtual_pipeline_size of at least 2"}},
       {"train: {distributed: {virtual_pipeline_size: 2}}\n", {"needs schedule interleaved_1f1b, not 1f1b"}},
-      {"train: {distributed: {pipeline_parallel_size: 2, pipeline_layers: [1, 2, 3]}}\n", {"pipeline_layers [1, 2, 3] (config.yaml:1) lists 3 stages", "needs 2"}},
+      {"train: {distributed: {pipeline_parallel_size: 2, pipeline_layers: [1, 2, 3]}}\n",
+       {"pipeline_layers [1, 2, 3] (config.yaml:1) lists 3 stages", "needs 2"}},
       {"train: {distributed: {distributed_strategy: auto_parallel}}\n", {"auto_parallel (config.yaml:1)", "not available yet"}},
       {"train: {distributed: {distributed_strategy: data_paralel}}\n", {"nearest: data_parallel"}},
-      {"train: {distributed: {distributed_strategy: data_parallel, model_parallel_size: 2}}\n", {"contradicts model_parallel_size 2 (config.yaml:1)", "hybrid_parallel"}},
+      {"train: {distributed: {distributed_strategy: data_parallel, model_parallel_size: 2}}\n",
+       {"contradicts model_parallel_size 2 (config.yaml:1)", "hybrid_parallel"}},
       {"train: {batch_size: 30, per_device_train_batch_size: 4, distributed: {data_parallel_size: 2, gradient_accumulation_steps: 4}}\n",
-       {"batch_size 30 (config.yaml:1) = per_device_train_batch_size 4 (config.yaml:1) x data_parallel_size 2 (config.yaml:1) x gradient_accumulation_steps 4 (config.yaml:1)", "nearest valid: batch_size 32"}},
+       {"batch_size 30 (config.yaml:1) = per_device_train_batch_size 4 (config.yaml:1) x data_parallel_size 2 (config.yaml:1) x "
+        "gradient_accumulation_steps 4 (config.yaml:1)",
+        "nearest valid: batch_size 32"}},
       {"train: {batch_size: 64, per_device_train_batch_size: 4, distributed: {data_parallel_size: 2, gradient_accumulation_steps: 4}}\n",
        {"nearest valid: batch_size 32, or per_device_train_batch_size 8, or gradient_accumulation_steps 8"}},
-      {"train: {batch_size: 30, distributed: {data_parallel_size: 2, gradient_accumulation_steps: 4}}\n", {"nearest valid: batch_size 24 or 32"}},
+      {"train: {batch_size: 30, distributed: {data_parallel_size: 2, gradient_accumulation_steps: 4}}\n",
+       {"nearest valid: batch_size 24 or 32"}},
       {"train: {batch_size: 30, per_device_train_batch_size: 8}\n", {"nearest valid: batch_size 24 or 32"}},
       {"train: {batch_size: 2, distributed: {data_parallel_size: 3}}\n", {"nearest valid: batch_size 3"}},
       {"train: {distributed: {data_parallel_size: 2, model_parallel_size: 4, pipeline_parallel_size: 2}}\n",
-       {"data_parallel_size 2 (config.yaml:1) x model_parallel_size 4 (config.yaml:1) x pipeline_parallel_size 2 (config.yaml:1) = 16, but there are 8 ranks", "sizes that fit (data x model x pipeline): 1 x 4 x 2"}, 8},
-      {"train: {distributed: {model_parallel_size: 3}}\n", {"= 3, but there are 8 ranks (data_parallel_size is not given and no whole number)"}, 8},
-      {"train: {distributed: {data_parallel_size: 2}}\n", {"= 2, but there are 8 ranks (model_parallel_size and pipeline_parallel_size are not given and count as 1)", "2 x "}, 8},
+       {"data_parallel_size 2 (config.yaml:1) x model_parallel_size 4 (config.yaml:1) x pipeline_parallel_size 2 (config.yaml:1) = 16, but "
+        "there are 8 ranks",
+        "sizes that fit (data x model x pipeline): 1 x 4 x 2"},
+       8},
+      {"train: {distributed: {model_parallel_size: 3}}\n",
+       {"= 3, but there are 8 ranks (data_parallel_size is not given and no whole number)"},
+       8},
+      {"train: {distributed: {data_parallel_size: 2}}\n",
+       {"= 2, but there are 8 ranks (model_parallel_size and pipeline_parallel_size are not given and count as 1)", "2 x "},
+       8},
       {"train: {lr_scheduler: {warmup_steps: 3, warmup_ratio: 0.1}}\n", {"both say how long the warm-up is"}},
-      {"evaluation: {metrics: [accuracy, recall]}\n", {"evaluation.metrics [accuracy, recall] (config.yaml:1) is not one of accuracy, f1, loss, perplexity"}},
+      {"evaluation: {metrics: [accuracy, recall]}\n",
+       {"evaluation.metrics [accuracy, recall] (config.yaml:1) is not one of accuracy, f1, loss, perplexity"}},
       {"evaluation: {metrics: [f1, f1]}\n", {"names f1 twice"}},
       {"evaluation: {metrics: perplexity}\n", {"needs task text-generation"}},
       {"task: text-generation\nevaluation: {metrics: f1}\n", {"needs task text-classification"}},
@@ -89,7 +105,8 @@ TEST(BadSettings, Texts) {
       {"preprocessor: {sequence_length: long}\n", {"is not a whole number or model"}},
       {"evaluation: {period: {by_epoch: true, eval_strategy: steps}}\n", {"evaluation.period.eval_strategy is given twice"}},
       {"evaluation: {period: {by_epoch: sometimes}}\n", {"is not true or false"}},
-      {"framework: pytorch\ntask: text-classification\n", {"config.yaml: this is a ModelScope configuration (framework); plait does not read this form yet"}},
+      {"framework: pytorch\ntask: text-classification\n",
+       {"config.yaml: this is a ModelScope configuration (framework); plait does not read this form yet"}},
       {"train: {dataloader: {batch_size_per_gpu: 4}}\n", {"ModelScope configuration (train.dataloader)"}},
       {"zero_optimization: {stage: 2}\n", {"DeepSpeed configuration (zero_optimization)"}},
       {"train_micro_batch_size_per_gpu: 4\n", {"DeepSpeed configuration (train_micro_batch_size_per_gpu)"}},
@@ -98,7 +115,8 @@ TEST(BadSettings, Texts) {
   for (const auto& row : table) {
     Loaded loaded = load_text(row.text, "config.yaml", {}, row.world_size);
     EXPECT_EQ(loaded.code, 2) << row.text;
-    for (const auto& piece : row.pieces) EXPECT_TRUE(contains(loaded.error, piece)) << row.text << "  message: " << loaded.error << "\n  without: " << piece;
+    for (const auto& piece : row.pieces)
+      EXPECT_TRUE(contains(loaded.error, piece)) << row.text << "  message: " << loaded.error << "\n  without: " << piece;
   }
 }
 
@@ -106,7 +124,8 @@ TEST(BadSettings, Flags) {
   const std::vector<std::pair<std::vector<std::pair<std::string, std::string>>, std::string>> table = {
       {{{"batch_sise", "3"}}, "unknown flag --batch_sise; nearest known name: batch_size"},
       {{{"file", "x"}}, "--file could be dataset.train.file, dataset.valid.file; write the whole name"},
-      {{{"lr", "1"}, {"learning-rate", "2"}}, "train.optimizer.params.lr is given twice: as lr (command line) and learning_rate (command line)"},
+      {{{"lr", "1"}, {"learning-rate", "2"}},
+       "train.optimizer.params.lr is given twice: as lr (command line) and learning_rate (command line)"},
       {{{"batch_size", "many"}}, "batch_size (train.batch_size) many (command line) is not a whole number"},
       {{{"optimizer", "x"}}, "--optimizer"},
       {{{"train.optimizer", "x"}}, "train.optimizer (command line) is a section"},
@@ -135,35 +154,53 @@ TEST(GoodSettings, Texts) {
   };
   auto batch = [](const Loaded& l, int64_t whole, int64_t per_device, int64_t accumulation) {
     const auto& t = l.config.train;
-    return t.batch_size == whole && t.per_device_train_batch_size == per_device && t.distributed.gradient_accumulation_steps == accumulation;
+    return t.batch_size == whole && t.per_device_train_batch_size == per_device &&
+           t.distributed.gradient_accumulation_steps == accumulation;
   };
   const std::vector<GoodText> table = {
-      {"", [&](const Loaded& l) { return sizes(l, 1, 1, 1) && batch(l, 8, 8, 1) && l.config.train.seed == 0 && l.config.train.max_epochs == 3; }},
+      {"",
+       [&](const Loaded& l) {
+         return sizes(l, 1, 1, 1) && batch(l, 8, 8, 1) && l.config.train.seed == 0 && l.config.train.max_epochs == 3;
+       }},
       {"", [&](const Loaded& l) { return sizes(l, 4, 1, 1) && batch(l, 32, 8, 1); }, 4},
       {"train: {distributed: {pipeline_parallel_size: 2}}\n", [&](const Loaded& l) { return sizes(l, 4, 1, 2) && batch(l, 32, 2, 4); }, 8},
       {"train: {distributed: {data_parallel_size: 2, model_parallel_size: 2}}\n", [&](const Loaded& l) { return sizes(l, 2, 2, 2); }, 8},
       {"train: {distributed: {data_parallel_size: 2, pipeline_parallel_size: 2}}\n", [&](const Loaded& l) { return sizes(l, 2, 2, 2); }, 8},
       {"train: {distributed: {distributed_strategy: pipeline_parallel}}\n", [&](const Loaded& l) { return sizes(l, 1, 1, 4); }, 4},
-      {"train: {batch_size: 30, distributed: {data_parallel_size: 3, pipeline_parallel_size: 3}}\n", [&](const Loaded& l) { return batch(l, 30, 2, 5); }},
+      {"train: {batch_size: 30, distributed: {data_parallel_size: 3, pipeline_parallel_size: 3}}\n",
+       [&](const Loaded& l) { return batch(l, 30, 2, 5); }},
       {"train: {batch_size: 7, distributed: {pipeline_parallel_size: 2}}\n", [&](const Loaded& l) { return batch(l, 7, 7, 1); }},
       {"train: {batch_size: 12}\n", [&](const Loaded& l) { return batch(l, 12, 12, 1); }},
-      {"train: {per_device_train_batch_size: 3, distributed: {data_parallel_size: 2}}\n", [&](const Loaded& l) { return batch(l, 6, 3, 1); }},
+      {"train: {per_device_train_batch_size: 3, distributed: {data_parallel_size: 2}}\n",
+       [&](const Loaded& l) { return batch(l, 6, 3, 1); }},
       {"train: {gradient_accumulation_steps: 3}\n", [&](const Loaded& l) { return batch(l, 24, 8, 3); }},
-      {"train: {batch_size: 24, per_device_train_batch_size: 4, distributed: {data_parallel_size: 2}}\n", [&](const Loaded& l) { return batch(l, 24, 4, 3); }},
-      {"train: {batch_size: 010}\n", [&](const Loaded& l) { return batch(l, 10, 10, 1) && testing::has_notice(l, "warning: train.batch_size 010 (config.yaml:1) is read as 10"); }},
+      {"train: {batch_size: 24, per_device_train_batch_size: 4, distributed: {data_parallel_size: 2}}\n",
+       [&](const Loaded& l) { return batch(l, 24, 4, 3); }},
+      {"train: {batch_size: 010}\n",
+       [&](const Loaded& l) {
+         return batch(l, 10, 10, 1) && testing::has_notice(l, "warning: train.batch_size 010 (config.yaml:1) is read as 10");
+       }},
       {"train: {optimizer: {lr: '2e-5', params: ~}}\n", [](const Loaded& l) { return l.config.train.optimizer.lr == 2e-5; }},
-      {"train: {fp16: yes, seed: ~, max_epochs: null}\n", [](const Loaded& l) { return l.config.train.dtype == DType::kFloat16 && l.config.train.max_epochs == 3; }},
+      {"train: {fp16: yes, seed: ~, max_epochs: null}\n",
+       [](const Loaded& l) { return l.config.train.dtype == DType::kFloat16 && l.config.train.max_epochs == 3; }},
       {"train: {fp16: False}\n", [](const Loaded& l) { return l.config.train.dtype == DType::kFloat32; }},
       {"train: {bf16: True, fp16: False}\n", [](const Loaded& l) { return l.config.train.dtype == DType::kBFloat16; }},
       {"dataset: {labels: [no, yes, NO, 010, 1.0]}\n",
-       [](const Loaded& l) { return l.config.dataset.labels == std::vector<std::string>{"no", "yes", "NO", "010", "1.0"}; }},
+       [](const Loaded& l) {
+         return l.config.dataset.labels == std::vector<std::string>{"no", "yes", "NO", "010", "1.0"};
+       }},
       {"cols: &cols {text_col: t, label_col: l}\ndataset: {train: {<<: *cols, file: a.csv}, valid: {<<: *cols, label_col: other}}\n",
        [](const Loaded& l) { return l.config.dataset.train.text_col == "t" && l.config.dataset.valid.label_col == "other"; }},
-      {"evaluation: {period: {by_epoch: false, interval: 50}}\n", [](const Loaded& l) { return l.config.evaluation.strategy == EvalStrategy::kSteps && l.config.evaluation.interval == 50; }},
-      {"evaluation: {period: {eval_strategy: no}, metrics: f1}\n", [](const Loaded& l) { return l.config.evaluation.strategy == EvalStrategy::kNo && l.config.evaluation.metrics.size() == 1; }},
-      {"preprocessor: {sequence_length: model, pad_to: 64}\n", [](const Loaded& l) { return l.config.preprocessor.sequence_length == 0 && l.config.preprocessor.pad_to == 64; }},
-      {"train: {dropout: model, clip_grad: 0, norm_type: .inf}\n", [](const Loaded& l) { return !l.config.train.dropout && std::isinf(l.config.train.norm_type); }},
-      {"train: {distributed: {schedule: interleaved, pipeline_parallel_size: 2, virtual_pipeline_size: 3}}\n", [](const Loaded& l) { return l.config.train.distributed.virtual_pipeline_size == 3; }},
+      {"evaluation: {period: {by_epoch: false, interval: 50}}\n",
+       [](const Loaded& l) { return l.config.evaluation.strategy == EvalStrategy::kSteps && l.config.evaluation.interval == 50; }},
+      {"evaluation: {period: {eval_strategy: no}, metrics: f1}\n",
+       [](const Loaded& l) { return l.config.evaluation.strategy == EvalStrategy::kNo && l.config.evaluation.metrics.size() == 1; }},
+      {"preprocessor: {sequence_length: model, pad_to: 64}\n",
+       [](const Loaded& l) { return l.config.preprocessor.sequence_length == 0 && l.config.preprocessor.pad_to == 64; }},
+      {"train: {dropout: model, clip_grad: 0, norm_type: .inf}\n",
+       [](const Loaded& l) { return !l.config.train.dropout && std::isinf(l.config.train.norm_type); }},
+      {"train: {distributed: {schedule: interleaved, pipeline_parallel_size: 2, virtual_pipeline_size: 3}}\n",
+       [](const Loaded& l) { return l.config.train.distributed.virtual_pipeline_size == 3; }},
       {"{\"train\": {\"batch_size\": 4, \"distributed\": {}}}", [&](const Loaded& l) { return batch(l, 4, 4, 1); }},
   };
   for (const auto& row : table) {

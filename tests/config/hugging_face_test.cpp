@@ -24,7 +24,8 @@ TEST(HuggingFace, JsonWithEveryRegularName) {
   "run_name": "mine", "resume_from_checkpoint": null, "deepspeed": null, "fsdp": "", "push_to_hub": false, "optim": "adamw_torch",
   "data_parallel_size": 2, "model_parallel_size": 2, "pipeline_parallel_size": 2,
   "model": "bert", "train_file": "t.jsonl"
-})", "hf.json", {}, 8);
+})",
+                            "hf.json", {}, 8);
   ASSERT_EQ(loaded.error, "");
   const auto& t = loaded.config.train;
   EXPECT_TRUE(contains(t.work_dir, "/out"));

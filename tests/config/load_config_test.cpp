@@ -88,7 +88,9 @@ TEST(LoadConfig, WholeRun) {
 }
 
 TEST(LoadConfig, ArticleWithFlags) {
-  Loaded loaded = load_flags({{"model", "m"}, {"train_file", "t.jsonl"}, {"valid-file", "/v.jsonl"}, {"work_dir", "runs/x/"}, {"task", "text-generation"}}, {}, kArticle, 16);
+  Loaded loaded = load_flags(
+      {{"model", "m"}, {"train_file", "t.jsonl"}, {"valid-file", "/v.jsonl"}, {"work_dir", "runs/x/"}, {"task", "text-generation"}}, {},
+      kArticle, 16);
   ASSERT_EQ(loaded.error, "");
   const Config& c = loaded.config;
   EXPECT_EQ(c.train.dtype, DType::kFloat16);
@@ -106,7 +108,9 @@ TEST(LoadConfig, ArticleWithFlags) {
 }
 
 TEST(LoadConfig, LayoutOnTheCommandLineReplacesTheFiles) {
-  Loaded loaded = load_flags({{"local-rank", "3"}, {"distributed_strategy", "hybrid_parallel"}, {"data_parallel_size", "2"}, {"model_parallel_size", "4"}}, {}, kArticle, 8);
+  Loaded loaded = load_flags(
+      {{"local-rank", "3"}, {"distributed_strategy", "hybrid_parallel"}, {"data_parallel_size", "2"}, {"model_parallel_size", "4"}}, {},
+      kArticle, 8);
   ASSERT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.config.train.distributed.pipeline_parallel_size, 1);
   ASSERT_EQ(loaded.notices.size(), 1u);
@@ -122,7 +126,8 @@ TEST(LoadConfig, LayoutOnTheCommandLineReplacesTheFiles) {
   ASSERT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.config.train.distributed.model_parallel_size, 4);
   EXPECT_EQ(loaded.config.train.distributed.data_parallel_size, 1);
-  EXPECT_TRUE(has_notice(loaded, "data_parallel_size 2 (config.yaml:3) replaced by 1: the command line says distributed_strategy tensor_parallel on 4 ranks"));
+  EXPECT_TRUE(has_notice(
+      loaded, "data_parallel_size 2 (config.yaml:3) replaced by 1: the command line says distributed_strategy tensor_parallel on 4 ranks"));
   // Stages of the file go with its pipeline size, and stay with it.
   std::string stages = "train:\n  distributed: {pipeline_parallel_size: 2, pipeline_layers: [2, 4]}\n";
   loaded = load_flags({{"pipeline_parallel_size", "1"}}, {}, stages, 1);
@@ -135,8 +140,15 @@ TEST(LoadConfig, LayoutOnTheCommandLineReplacesTheFiles) {
 }
 
 TEST(LoadConfig, ShortDottedAndHuggingFaceFlags) {
-  Loaded loaded = load_flags({{"lr", "1e-3"}, {"betas", "[0.5, 0.6]"}, {"metrics", "f1,loss"}, {"labels", "a,b"}, {"max-epochs", "2"}, {"valid.rows", "7"}, {"schedule", "gpipe"},
-                              {"train.label_smoothing", "0.1"}, {"max_grad_norm", "0.5"}});
+  Loaded loaded = load_flags({{"lr", "1e-3"},
+                              {"betas", "[0.5, 0.6]"},
+                              {"metrics", "f1,loss"},
+                              {"labels", "a,b"},
+                              {"max-epochs", "2"},
+                              {"valid.rows", "7"},
+                              {"schedule", "gpipe"},
+                              {"train.label_smoothing", "0.1"},
+                              {"max_grad_norm", "0.5"}});
   ASSERT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.config.train.optimizer.lr, 1e-3);
   EXPECT_EQ(loaded.config.train.optimizer.beta1, 0.5);
@@ -148,7 +160,8 @@ TEST(LoadConfig, ShortDottedAndHuggingFaceFlags) {
   EXPECT_EQ(loaded.config.train.distributed.schedule, ScheduleKind::kGPipe);
   EXPECT_EQ(loaded.config.train.clip_grad, 0.5);
   // --set wins over flags, flags over the file, null goes back to the default.
-  loaded = load_flags({{"batch_size", "16"}, {"seed", "4"}}, {"batch_size=24", "train.max_epochs=null"}, "train: {batch_size: 8, max_epochs: 9}\n");
+  loaded = load_flags({{"batch_size", "16"}, {"seed", "4"}}, {"batch_size=24", "train.max_epochs=null"},
+                      "train: {batch_size: 8, max_epochs: 9}\n");
   ASSERT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.config.train.batch_size, 24);
   EXPECT_EQ(loaded.config.train.seed, 4);
@@ -184,10 +197,14 @@ TEST(LoadConfig, FileOnDiskAndItsFolder) {
 }
 
 TEST(LoadConfig, PrintedConfigReadsBack) {
-  for (const char* text : {kWholeRun, kArticle, "", "train: {norm_type: inf, dropout: 0.1}\ndataset: {labels: [no, \"a: b\", \"1\", \"\\n\\t\\\\\\\"\", \"\", null_, \"null\", 'é']}\n"
-                           "evaluation: {period: {eval_strategy: no}, per_device_batch_size: 3}\n",
-                           "train: {optimizer: {type: SGD, params: {momentum: 0.9, nesterov: yes}}, max_steps: 7, lr_scheduler: {type: cosine, warmup_steps: 3},\n"
-                           "  distributed: {schedule: interleaved_1f1b, pipeline_parallel_size: 2, virtual_pipeline_size: 2, pipeline_layers: [1, 2, 3, 4]}}\n"}) {
+  for (const char* text :
+       {kWholeRun, kArticle, "",
+        "train: {norm_type: inf, dropout: 0.1}\ndataset: {labels: [no, \"a: b\", \"1\", \"\\n\\t\\\\\\\"\", \"\", null_, \"null\", 'é']}\n"
+        "evaluation: {period: {eval_strategy: no}, per_device_batch_size: 3}\n",
+        "train: {optimizer: {type: SGD, params: {momentum: 0.9, nesterov: yes}}, max_steps: 7, lr_scheduler: {type: cosine, warmup_steps: "
+        "3},\n"
+        "  distributed: {schedule: interleaved_1f1b, pipeline_parallel_size: 2, virtual_pipeline_size: 2, pipeline_layers: [1, 2, 3, "
+        "4]}}\n"}) {
     Loaded first = load_text(text);
     ASSERT_EQ(first.error, "") << text;
     std::string printed = print_config(first.config);

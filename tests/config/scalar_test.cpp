@@ -15,7 +15,8 @@ TEST(Scalar, Integers) {
   EXPECT_EQ(parse_integer_text("3.0"), 3);
   EXPECT_EQ(parse_integer_text("1e4"), 10000);
   EXPECT_EQ(parse_integer_text("9223372036854775807"), INT64_MAX);
-  for (const char* bad : {"", "-", "+", "+-3", "3.5", "0x10", "1__0", "_1", "1_", "abc", "1 2", "9223372036854775808", "1e30", "inf", "nan", "true"})
+  for (const char* bad :
+       {"", "-", "+", "+-3", "3.5", "0x10", "1__0", "_1", "1_", "abc", "1 2", "9223372036854775808", "1e30", "inf", "nan", "true"})
     EXPECT_FALSE(parse_integer_text(bad)) << bad;
 }
 
@@ -27,7 +28,8 @@ TEST(Scalar, Reals) {
   EXPECT_EQ(parse_real_text("-3"), -3.0);
   EXPECT_EQ(parse_real_text(".inf"), INFINITY);
   EXPECT_EQ(parse_real_text("inf"), INFINITY);
-  for (const char* bad : {"", ".", "-", "nan", ".nan", "0x1p3", "1e", "1e400", "1,5", "1.0.0", "--1", "five"}) EXPECT_FALSE(parse_real_text(bad)) << bad;
+  for (const char* bad : {"", ".", "-", "nan", ".nan", "0x1p3", "1e", "1e400", "1,5", "1.0.0", "--1", "five"})
+    EXPECT_FALSE(parse_real_text(bad)) << bad;
 }
 
 TEST(Scalar, TruthValues) {

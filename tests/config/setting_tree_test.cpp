@@ -45,7 +45,8 @@ TEST(SettingTree, PlacesOfYamlAndJson) {
 }
 
 TEST(SettingTree, MergesAndAnchors) {
-  SettingNode root = parse_settings("base: &b {x: 1, y: 2}\nmore: &m {y: 3, z: 4}\none: {<<: *b, y: 5}\ntwo:\n  <<: [*m, *b]\n  w: 6\nthree: {<<: {q: 1}}\n", "s.yaml");
+  SettingNode root = parse_settings(
+      "base: &b {x: 1, y: 2}\nmore: &m {y: 3, z: 4}\none: {<<: *b, y: 5}\ntwo:\n  <<: [*m, *b]\n  w: 6\nthree: {<<: {q: 1}}\n", "s.yaml");
   EXPECT_EQ(root.find("one")->find("x")->text, "1");
   EXPECT_EQ(root.find("one")->find("y")->text, "5");
   EXPECT_EQ(root.find("one")->find("x")->origin, "s.yaml:1");
@@ -122,7 +123,9 @@ TEST(SettingTree, RandomTextsNeverDoAnythingElse) {
   const std::string seed_text =
       "base: &b {lr: 1e-4}\ntrain:\n  batch_size: 32\n  optimizer: {type: AdamW, params: {<<: *b, betas: [0.9, 0.999]}}\n"
       "  distributed: {data_parallel_size: 2}\ndataset: {labels: [\"a\", 'b', no, ~]}\n";
-  const std::vector<std::string> pieces = {"<<: ", "*b", "&b ", "[", "]", "{", "}", ": ", "\n", "  ", "- ", "? ", "| ", "> ", "\"", "'", "!!", "#", "---\n", "~", ",", "\\u0041", "\t", "%YAML 1.2\n", "\xc3\xa9", "\xff", "batch_size", "010"};
+  const std::vector<std::string> pieces = {"<<: ", "*b",      "&b ", "[",           "]",        "{",    "}",          ": ", "\n",    "  ",
+                                           "- ",   "? ",      "| ",  "> ",          "\"",       "'",    "!!",         "#",  "---\n", "~",
+                                           ",",    "\\u0041", "\t",  "%YAML 1.2\n", "\xc3\xa9", "\xff", "batch_size", "010"};
   std::mt19937 random(7);
   auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   size_t rounds = 0, loaded = 0;
@@ -132,9 +135,13 @@ TEST(SettingTree, RandomTextsNeverDoAnythingElse) {
       size_t at = text.empty() ? 0 : random() % text.size();
       switch (random() % 4) {
         case 0: text.insert(at, pieces[random() % pieces.size()]); break;
-        case 1: if (!text.empty()) text.erase(at, random() % 8); break;
+        case 1:
+          if (!text.empty()) text.erase(at, random() % 8);
+          break;
         case 2: text.insert(at, 1, static_cast<char>(random() % 256)); break;
-        case 3: if (!text.empty()) text[at] = static_cast<char>(random() % 128); break;
+        case 3:
+          if (!text.empty()) text[at] = static_cast<char>(random() % 128);
+          break;
       }
     }
     testing::Loaded outcome = testing::load_text(text, random() % 3 == 0 ? "s.json" : "s.yaml");

@@ -12,12 +12,13 @@ namespace plait::testing {
 
 struct Loaded {
   Config config;
-  std::string error;                 // "" when it loaded
+  std::string error;  // "" when it loaded
   int code = 0;
   std::vector<std::string> notices;
 };
 
-inline Loaded load_text(const std::string& text, const std::string& name = "config.yaml", const CommandLine& command_line = {}, int64_t world_size = 0) {
+inline Loaded load_text(const std::string& text, const std::string& name = "config.yaml", const CommandLine& command_line = {},
+                        int64_t world_size = 0) {
   Loaded out;
   try {
     out.config = config_from_text(text, name, command_line, world_size, &out.notices);
@@ -28,8 +29,8 @@ inline Loaded load_text(const std::string& text, const std::string& name = "conf
   return out;
 }
 
-inline Loaded load_flags(std::vector<std::pair<std::string, std::string>> flags, std::vector<std::string> sets = {}, const std::string& text = "",
-                         int64_t world_size = 0) {
+inline Loaded load_flags(std::vector<std::pair<std::string, std::string>> flags, std::vector<std::string> sets = {},
+                         const std::string& text = "", int64_t world_size = 0) {
   return load_text(text, "config.yaml", {"", std::move(flags), std::move(sets)}, world_size);
 }
 

@@ -17,7 +17,8 @@ namespace {
 at::Tensor values(at::IntArrayRef sizes, uint64_t salt, double size) {
   at::Tensor x = at::empty(sizes, at::kDouble);
   double* p = x.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < x.numel(); ++i) p[i] = size * (static_cast<double>(mix64(salt * 1000003 + static_cast<uint64_t>(i)) >> 11) * 0x1p-52 - 1.0);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    p[i] = size * (static_cast<double>(mix64(salt * 1000003 + static_cast<uint64_t>(i)) >> 11) * 0x1p-52 - 1.0);
   return x;
 }
 
@@ -34,8 +35,11 @@ double plain(double x, Activation kind) {
 double slope(double x, Activation kind) {
   double t = 0, a = std::sqrt(2 / std::numbers::pi), s = 1 / (1 + std::exp(-x));
   switch (kind) {
-    case Activation::kGelu: return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
-    case Activation::kGeluTanh: t = std::tanh(a * (x + 0.044715 * x * x * x)); return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * a * (1 + 3 * 0.044715 * x * x);
+    case Activation::kGelu:
+      return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
+    case Activation::kGeluTanh:
+      t = std::tanh(a * (x + 0.044715 * x * x * x));
+      return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * a * (1 + 3 * 0.044715 * x * x);
     case Activation::kSilu: return s * (1 + x * (1 - s));
     case Activation::kRelu: return x > 0 ? 1 : 0;
   }
@@ -53,7 +57,8 @@ double epsilon(at::ScalarType type) {
 }
 
 void check(Activation kind, bool gated, at::ScalarType type, int64_t rows, int64_t width, double size) {
-  SCOPED_TRACE(cat("activation ", static_cast<int>(kind), gated ? " gated " : " ", at::toString(type), " ", rows, "x", width, " up to ", size));
+  SCOPED_TRACE(
+      cat("activation ", static_cast<int>(kind), gated ? " gated " : " ", at::toString(type), " ", rows, "x", width, " up to ", size));
   at::Tensor x = values({rows, gated ? 2 * width : width}, 1, size).to(type), dy = values({rows, width}, 2, 1).to(type);
   at::Tensor leaf = x.clone();
   leaf.requires_grad_(true);

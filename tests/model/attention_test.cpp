@@ -13,7 +13,8 @@ namespace {
 at::Tensor values(at::IntArrayRef sizes, uint64_t salt) {
   at::Tensor x = at::empty(sizes, at::kDouble);
   double* p = x.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < x.numel(); ++i) p[i] = 1.5 * (static_cast<double>(mix64(salt * 1000003 + static_cast<uint64_t>(i)) >> 11) * 0x1p-52 - 1.0);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    p[i] = 1.5 * (static_cast<double>(mix64(salt * 1000003 + static_cast<uint64_t>(i)) >> 11) * 0x1p-52 - 1.0);
   return x;
 }
 
@@ -66,7 +67,8 @@ ModelShape shape_of(const AttentionOptions& o) {
 at::Tensor rotated(const at::Tensor& x, int64_t position) {
   int64_t d = x.size(0), half = d / 2;
   at::Tensor angle = at::empty({half}, at::kDouble);
-  for (int64_t i = 0; i < half; ++i) angle[i].fill_(static_cast<double>(position) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(d)));
+  for (int64_t i = 0; i < half; ++i)
+    angle[i].fill_(static_cast<double>(position) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(d)));
   at::Tensor cosine = at::cat({angle.cos(), angle.cos()}), sine = at::cat({angle.sin(), angle.sin()});
   at::Tensor turned = at::cat({x.narrow(0, half, half).neg(), x.narrow(0, 0, half)});
   return x * cosine + turned * sine;
@@ -125,7 +127,8 @@ void check(const Case& c, at::ScalarType type, double bound) {
   }
   const auto& o = c.options;
   int64_t width = (o.num_heads + 2 * o.num_kv_heads) * o.head_size;
-  at::Tensor input = values({batch.num_tokens(), width}, 3).to(type), dy = values({batch.num_tokens(), o.num_heads * o.head_size}, 4).to(type);
+  at::Tensor input = values({batch.num_tokens(), width}, 3).to(type),
+             dy = values({batch.num_tokens(), o.num_heads * o.head_size}, 4).to(type);
   at::Tensor plain = input.to(at::kDouble), own = input.clone();
   plain.requires_grad_(true);
   own.requires_grad_(true);
@@ -172,7 +175,9 @@ TEST(Attention, DropoutFormAndItsGradient) {
     y.backward(dy);
     at::Tensor direction = values(x.sizes(), 8);
     double h = 1e-6;
-    double difference = ((attention(x + direction * h, c.options, context) - attention(x - direction * h, c.options, context)) * dy).sum().item<double>() / (2 * h);
+    double difference =
+        ((attention(x + direction * h, c.options, context) - attention(x - direction * h, c.options, context)) * dy).sum().item<double>() /
+        (2 * h);
     EXPECT_NEAR((leaf.grad() * direction).sum().item<double>(), difference, 1e-6 * std::max(1.0, std::abs(difference)));
     // Evaluation drops nothing.
     ForwardContext evaluating = make_forward_context(batch, shape_of(c.options), at::kDouble, false, {7, 2, true});

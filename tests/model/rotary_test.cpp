@@ -22,14 +22,15 @@ RopeOptions scaled(RopeScaling kind, double factor) {
   return rope;
 }
 
-constexpr double kPlain[] = {1, 0.31622776601683794, 0.10000000000000001, 0.031622776601683791, 0.01, 0.003162277660168379, 0.001, 0.00031622776601683794};
+constexpr double kPlain[] = {1,     0.31622776601683794,   0.10000000000000001, 0.031622776601683791, 0.01, 0.003162277660168379,
+                             0.001, 0.00031622776601683794};
 const std::vector<double> kNone(std::begin(kPlain), std::end(kPlain));
 
 TEST(Rotary, PlainAndLinear) {
   expect_frequencies(rotary_frequencies({}, 16, 64, 10), kNone);
   expect_frequencies(rotary_frequencies(scaled(RopeScaling::kLinear, 4), 16, 64, 10),
-                     {0.25, 0.079056941504209485, 0.025000000000000001, 0.0079056941504209478, 0.0025000000000000001, 0.00079056941504209474,
-                      0.00025000000000000001, 7.9056941504209485e-05});
+                     {0.25, 0.079056941504209485, 0.025000000000000001, 0.0079056941504209478, 0.0025000000000000001,
+                      0.00079056941504209474, 0.00025000000000000001, 7.9056941504209485e-05});
 }
 
 TEST(Rotary, DynamicGrowsBeyondTheTrainedLength) {
@@ -54,9 +55,8 @@ TEST(Rotary, Llama3) {
 TEST(Rotary, Yarn) {
   RopeOptions rope = scaled(RopeScaling::kYarn, 4);
   rope.original_max_positions = 512;
-  expect_frequencies(rotary_frequencies(rope, 16, 2048, 10),
-                     {1, 0.25693505988868082, 0.0625, 0.01383496476323666, 0.0025000000000000001, 0.00079056941504209474,
-                      0.00025000000000000001, 7.9056941504209485e-05});
+  expect_frequencies(rotary_frequencies(rope, 16, 2048, 10), {1, 0.25693505988868082, 0.0625, 0.01383496476323666, 0.0025000000000000001,
+                                                              0.00079056941504209474, 0.00025000000000000001, 7.9056941504209485e-05});
   EXPECT_NEAR(rotary_attention_factor(rope), 1.1386294361119891, 1e-15);
   rope.attention_factor = 1.5;
   EXPECT_EQ(rotary_attention_factor(rope), 1.5);
@@ -101,7 +101,8 @@ TEST(Rotary, TurnsPairsOfTheTwoHalves) {
   apply_rotary(x.narrow(1, 0, 1), table, false);
   for (int64_t t = 0; t < 3; ++t)
     for (int64_t i = 0; i < 2; ++i) {
-      double angle = static_cast<double>(t) * std::pow(10000.0, -static_cast<double>(i) / 2), a = before[t][0][i].item<double>(), b = before[t][0][i + 2].item<double>();
+      double angle = static_cast<double>(t) * std::pow(10000.0, -static_cast<double>(i) / 2), a = before[t][0][i].item<double>(),
+             b = before[t][0][i + 2].item<double>();
       EXPECT_NEAR(x[t][0][i].item<double>(), a * std::cos(angle) - b * std::sin(angle), 1e-13);
       EXPECT_NEAR(x[t][0][i + 2].item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-13);
     }

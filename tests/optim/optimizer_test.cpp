@@ -120,7 +120,8 @@ TEST(Optimizer, AdamWIsTorchs) {
   at::Tensor weight = store.flat_masters().clone(), m = at::zeros_like(weight), v = at::zeros_like(weight);
   for (int64_t step = 1; step <= 5; ++step) {
     fill_gradients(store, step);
-    std::vector<at::Tensor> w = {weight}, g = {store.flat_gradients().clone()}, ms = {m}, vs = {v}, steps = {at::full({}, step, at::kFloat)};
+    std::vector<at::Tensor> w = {weight}, g = {store.flat_gradients().clone()}, ms = {m}, vs = {v},
+                            steps = {at::full({}, step, at::kFloat)};
     at::_fused_adamw_(w, g, ms, vs, {}, steps, 1e-2, 0.9, 0.999, 0.1, 1e-8, false, false);
     optimizer->step(1e-2);
   }
@@ -181,10 +182,8 @@ TEST(Optimizer, ZeroGradient) {
     for (int i = 0; i < 5; ++i) optimizer->step(0.01);
     for (const auto& p : store.parameters()) {
       at::Tensor old = before.narrow(0, p->offset, p->numel).view(p->local_shape);
-      if (!p->decay)
-        EXPECT_TRUE(at::equal(p->master, old)) << p->name;
-      else
-        EXPECT_LT(largest_error(p->master, old.to(at::kDouble) * std::pow(1.0 - 0.01 * 0.1, 5)), 1e-6) << p->name;
+      if (!p->decay) EXPECT_TRUE(at::equal(p->master, old)) << p->name;
+      else EXPECT_LT(largest_error(p->master, old.to(at::kDouble) * std::pow(1.0 - 0.01 * 0.1, 5)), 1e-6) << p->name;
     }
   }
 }
@@ -332,7 +331,10 @@ TEST(Optimizer, BadSettings) {
   refused([](OptimizerConfig& c) { c.weight_decay = -0.1; });
   refused([](OptimizerConfig& c) { c.beta1 = 1.0; });
   refused([](OptimizerConfig& c) { c.beta2 = std::nan(""); });
-  refused([](OptimizerConfig& c) { c.type = OptimizerKind::kSGD; c.nesterov = true; });
+  refused([](OptimizerConfig& c) {
+    c.type = OptimizerKind::kSGD;
+    c.nesterov = true;
+  });
 }
 
 }  // namespace

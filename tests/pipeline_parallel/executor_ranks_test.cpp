@@ -17,7 +17,8 @@ ModelShape small_shape() {
   ModelShape s;
   s.family = Family::kLlama;
   s.model_type = "llama";
-  s.vocab_size = 13, s.hidden_size = 8, s.num_layers = 4, s.num_heads = 2, s.num_kv_heads = 1, s.head_size = 4, s.ffn_size = 12, s.max_positions = 16;
+  s.vocab_size = 13, s.hidden_size = 8, s.num_layers = 4, s.num_heads = 2, s.num_kv_heads = 1, s.head_size = 4, s.ffn_size = 12,
+  s.max_positions = 16;
   s.activation = Activation::kSilu;
   s.gated_ffn = s.rms_norm = s.rotary = true;
   s.qkv_bias = s.attention_out_bias = s.ffn_bias = false;
@@ -62,7 +63,8 @@ Outcome run_pipeline(const Schedule& schedule, const std::vector<int64_t>& lengt
     std::vector<StageModel*> stages;
     int64_t layers = shape.num_layers / schedule.num_stages;
     for (int64_t s = mesh.rank(); s < schedule.num_stages; s += schedule.pp_size) {
-      models.push_back(std::make_unique<StageModel>(store, shape, StageSpec{s, schedule.num_stages, s * layers, layers}, HeadOptions{}, context, nullptr));
+      models.push_back(std::make_unique<StageModel>(store, shape, StageSpec{s, schedule.num_stages, s * layers, layers}, HeadOptions{},
+                                                    context, nullptr));
       stages.push_back(models.back().get());
     }
     store.allocate(at::kDouble, at::kCPU);

@@ -103,8 +103,7 @@ TEST(Dropout, AttentionMaskWhateverTheSplit) {
   auto many = row_keys(3, 4, batch_of({200}, {40}), 1, DropoutSite::kAttentionProbabilities);
   at::Tensor big = attention(many, 4, 200, 0.25, 0, 0).ne(0);
   const double agree = 0.75 * 0.75 + 0.25 * 0.25, bound = 5.0 * std::sqrt(agree * (1 - agree) / 160000);
-  for (int64_t axis : {0, 1, 2})
-    EXPECT_NEAR(big.eq(big.roll(1, axis)).to(at::kDouble).mean().item<double>(), agree, bound) << axis;
+  for (int64_t axis : {0, 1, 2}) EXPECT_NEAR(big.eq(big.roll(1, axis)).to(at::kDouble).mean().item<double>(), agree, bound) << axis;
   EXPECT_NEAR(big.eq(big.transpose(1, 2)).to(at::kDouble).mean().item<double>(), agree, bound + 1.0 / 200);
 }
 

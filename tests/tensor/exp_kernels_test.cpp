@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -47,6 +48,39 @@ TEST(ExpKernels, GatedSiluAndItsSlopes) {
       EXPECT_NEAR(dx[up], 0.5 * silu(x[gate]), 1e-6 * std::max(1.0f, std::abs(x[gate])));
       EXPECT_NEAR(dx[gate], 0.5 * x[up] * slope(silu, x[gate]), 2e-6 * std::max(1.0f, std::abs(x[up])));
     }
+}
+
+BFloat16Bits narrow(float x) {
+  return {static_cast<uint16_t>((std::bit_cast<uint32_t>(x) + 0x7fffu + ((std::bit_cast<uint32_t>(x) >> 16) & 1u)) >> 16)};
+}
+float widen(BFloat16Bits x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+
+TEST(ExpKernels, BFloat16IsTheFloatResultRounded) {
+  constexpr int64_t kSize = 1001;
+  std::vector<float> x = spread(2 * kSize), y(2 * kSize), dy(2 * kSize, 0.5f), dx(2 * kSize);
+  std::vector<BFloat16Bits> bx(x.size()), by(x.size()), bdy(x.size(), narrow(0.5f)), bdx(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    bx[i] = narrow(x[i]);
+    x[i] = widen(bx[i]);
+  }
+  auto expect_rounded = [](const std::vector<float>& wide, const std::vector<BFloat16Bits>& bits, size_t n) {
+    for (size_t i = 0; i < n; ++i) EXPECT_EQ(bits[i].bits, narrow(wide[i]).bits) << i;
+  };
+  gelu_tanh(x.data(), y.data(), 2 * kSize);
+  gelu_tanh(bx.data(), by.data(), 2 * kSize);
+  expect_rounded(y, by, y.size());
+  gelu_tanh_backward(dy.data(), x.data(), dx.data(), 2 * kSize);
+  gelu_tanh_backward(bdy.data(), bx.data(), bdx.data(), 2 * kSize);
+  expect_rounded(dx, bdx, dx.size());
+  gated_silu(x.data(), y.data(), 1, kSize);
+  gated_silu(bx.data(), by.data(), 1, kSize);
+  expect_rounded(y, by, kSize);
+  gated_silu_backward(dy.data(), x.data(), dx.data(), 1, kSize);
+  gated_silu_backward(bdy.data(), bx.data(), bdx.data(), 1, kSize);
+  expect_rounded(dx, bdx, dx.size());
+  bx[3] = {0x7fff};  // a NaN that rounding would carry into the sign
+  gelu_tanh(bx.data(), by.data(), 17);
+  EXPECT_TRUE(std::isnan(widen(by[3])));
 }
 
 TEST(ExpKernels, SoftmaxOfRowsInPlace) {

@@ -39,7 +39,9 @@ at::Tensor make_targets(const LossCase& c) {
   for (int64_t i = 0; i < kRows; ++i) {
     bool skip = c.ignored == Ignored::kAll || (c.ignored == Ignored::kSome && i % 3 == 1);
     // First and last row of the vocabulary are among them.
-    int64_t id = i == 0 ? 0 : i == 2 ? c.vocab_size - 1 : static_cast<int64_t>(mix64(static_cast<uint64_t>(77 + i)) % static_cast<uint64_t>(c.vocab_size));
+    int64_t id = i == 0   ? 0
+                 : i == 2 ? c.vocab_size - 1
+                          : static_cast<int64_t>(mix64(static_cast<uint64_t>(77 + i)) % static_cast<uint64_t>(c.vocab_size));
     targets[i].fill_(skip ? -100 : id);
   }
   return targets;
@@ -69,8 +71,8 @@ double epsilon(at::ScalarType type) {
 }
 
 void check(Mesh& mesh, const LossCase& c, std::vector<at::Tensor>& losses) {
-  SCOPED_TRACE(cat("tp ", mesh.tensor().size(), " V ", c.vocab_size, " smoothing ", c.smoothing, " ignored ", static_cast<int>(c.ignored), " scale ",
-                   c.scale, " type ", at::toString(c.type)));
+  SCOPED_TRACE(cat("tp ", mesh.tensor().size(), " V ", c.vocab_size, " smoothing ", c.smoothing, " ignored ", static_cast<int>(c.ignored),
+                   " scale ", c.scale, " type ", at::toString(c.type)));
   TensorParallelContext context{&mesh.tensor(), false, nullptr};
   // What the type can hold is the input of both.
   at::Tensor logits = (pseudo_random({kRows, c.vocab_size}, 5) * c.scale).to(c.type), targets = make_targets(c);
@@ -131,7 +133,9 @@ class CrossEntropy : public ::testing::TestWithParam<std::tuple<int64_t, at::Sca
 
 TEST_P(CrossEntropy, EqualsDense) { check_table(std::get<0>(GetParam()), std::get<1>(GetParam())); }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropy, ::testing::Combine(::testing::Values(1, 2, 4, 8), ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf, at::kDouble)));
+INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropy,
+                         ::testing::Combine(::testing::Values(1, 2, 4, 8),
+                                            ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf, at::kDouble)));
 
 // More ranks than words: a rank without a column takes part and changes nothing.
 TEST(CrossEntropyEdge, RankWithoutColumns) {

@@ -18,7 +18,8 @@ constexpr double kBound = 1e-12;
 at::Tensor values(at::IntArrayRef sizes, uint64_t salt) {
   at::Tensor x = at::empty(sizes, at::kDouble);
   double* p = x.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < x.numel(); ++i) p[i] = static_cast<double>(mix64(salt * 1000003 + static_cast<uint64_t>(i)) >> 11) * 0x1p-52 - 1.0;
+  for (int64_t i = 0; i < x.numel(); ++i)
+    p[i] = static_cast<double>(mix64(salt * 1000003 + static_cast<uint64_t>(i)) >> 11) * 0x1p-52 - 1.0;
   return x;
 }
 
@@ -32,7 +33,8 @@ void expect_near(const at::Tensor& got, const at::Tensor& wanted, const char* wh
 // Fills the local pieces of a parameter from its whole.
 void fill(Parameter& p, const at::Tensor& whole) {
   at::Tensor flat = whole.contiguous().flatten(), local = p.master.view({-1});
-  for_each_run(p, [&](int64_t global, int64_t begin, int64_t length) { local.narrow(0, begin, length).copy_(flat.narrow(0, global, length)); });
+  for_each_run(
+      p, [&](int64_t global, int64_t begin, int64_t length) { local.narrow(0, begin, length).copy_(flat.narrow(0, global, length)); });
 }
 
 // The gradient of this rank's pieces against the whole's.
@@ -69,7 +71,8 @@ struct Dense {
 };
 
 void check_column(Mesh& mesh, const LinearCase& c, bool gather_output) {
-  SCOPED_TRACE(cat("column tp ", mesh.tensor().size(), " out ", c.out, " tokens ", c.tokens, " bias ", c.bias, " sequence ", c.sequence, " gather ", gather_output));
+  SCOPED_TRACE(cat("column tp ", mesh.tensor().size(), " out ", c.out, " tokens ", c.tokens, " bias ", c.bias, " sequence ", c.sequence,
+                   " gather ", gather_output));
   TensorParallelContext context{&mesh.tensor(), c.sequence && mesh.tensor().size() > 1, nullptr};
   if (context.sequence_parallel && c.tokens % context.size() != 0) return;  // the model pads; a layer of its own gets whole slices
   Dense d(c);
@@ -91,7 +94,8 @@ void check_column(Mesh& mesh, const LinearCase& c, bool gather_output) {
 }
 
 void check_row(Mesh& mesh, const LinearCase& c, bool input_is_parallel) {
-  SCOPED_TRACE(cat("row tp ", mesh.tensor().size(), " in ", c.in, " tokens ", c.tokens, " bias ", c.bias, " sequence ", c.sequence, " parallel input ", input_is_parallel));
+  SCOPED_TRACE(cat("row tp ", mesh.tensor().size(), " in ", c.in, " tokens ", c.tokens, " bias ", c.bias, " sequence ", c.sequence,
+                   " parallel input ", input_is_parallel));
   TensorParallelContext context{&mesh.tensor(), c.sequence && mesh.tensor().size() > 1, nullptr};
   if (context.sequence_parallel && c.tokens % context.size() != 0) return;
   Dense d(c);
@@ -122,7 +126,8 @@ TEST(ParallelLinear, EqualsDense) {
     run_thread_ranks({.tp_size = tp}, [&](Mesh& mesh) {
       for (bool bias : {false, true})
         for (bool sequence : {false, true})
-          for (const LinearCase& c : std::vector<LinearCase>{{24, 16, 24, bias, sequence}, {7, 13, 17, bias, sequence}, {1, 9, 11, bias, sequence}, {12, 5, 3, bias, sequence}}) {
+          for (const LinearCase& c : std::vector<LinearCase>{
+                   {24, 16, 24, bias, sequence}, {7, 13, 17, bias, sequence}, {1, 9, 11, bias, sequence}, {12, 5, 3, bias, sequence}}) {
             for (bool gather : {false, true}) check_column(mesh, c, gather);
             for (bool parallel : {false, true}) check_row(mesh, c, parallel);
           }

@@ -22,7 +22,8 @@ TEST(Dropout, SameInEveryLayout) {
     config.train.dropout = 0.0;
     RunRecord without = run_layout(config, shape, {1, 1, 1}, samples, 1);
     EXPECT_NE(reference.losses[0], without.losses[0]) << "nothing was dropped";
-    for (const auto& layout : {grid(1, 1, 1), grid(2, 1, 1), grid(3, 1, 2), grid(1, 2, 1), grid(1, 8, 1), grid(1, 1, 5), grid(2, 2, 2), grid(1, 4, 2)})
+    for (const auto& layout :
+         {grid(1, 1, 1), grid(2, 1, 1), grid(3, 1, 2), grid(1, 2, 1), grid(1, 8, 1), grid(1, 1, 5), grid(2, 2, 2), grid(1, 4, 2)})
       for (bool sequence : {false, true}) {
         if (sequence && layout.tp_size == 1) continue;
         config = dropping(task);

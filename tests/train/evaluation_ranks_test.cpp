@@ -31,7 +31,8 @@ class Rows {
     out.close();
     LabelMap labels;
     labels.names = {"a", "b", "c"};
-    data_ = load_dataset(file, task, {}, nullptr, shape, &labels, {.cache_dir = "", .tokenizer_path = "", .num_threads = 1, .label_use = LabelUse::kKnown, .progress = {}});
+    data_ = load_dataset(file, task, {}, nullptr, shape, &labels,
+                         {.cache_dir = "", .tokenizer_path = "", .num_threads = 1, .label_use = LabelUse::kKnown, .progress = {}});
     EXPECT_EQ(data_.size(), samples.size());
   }
   ~Rows() {
@@ -82,7 +83,8 @@ void check_counts(const ModelShape& shape, Task task, const std::vector<MeshLayo
 }
 
 TEST(Evaluation, LanguageLossOverAnyNumberOfRows) {
-  check_counts(t0_shape(3), Task::kTextGeneration, {grid(1, 1, 1), grid(2, 1, 1), grid(4, 1, 1), grid(2, 2, 1), grid(2, 1, 2), grid(1, 1, 3), grid(2, 2, 2)});
+  check_counts(t0_shape(3), Task::kTextGeneration,
+               {grid(1, 1, 1), grid(2, 1, 1), grid(4, 1, 1), grid(2, 2, 1), grid(2, 1, 2), grid(1, 1, 3), grid(2, 2, 2)});
 }
 
 TEST(Evaluation, ClassificationLossOverAnyNumberOfRows) {
@@ -127,8 +129,9 @@ TEST(Evaluation, PredictionsAndMetricsInEveryLayout) {
 TEST(Evaluation, BetweenStepsLeavesTrainingBitEqual) {
   ModelShape shape = t0_shape(4);
   Rows rows(first_rows(5), shape, Task::kTextGeneration);
-  for (const auto& [layout, kind] : {std::pair{grid(1, 1, 1), ScheduleKind::k1F1B}, std::pair{grid(2, 1, 2), ScheduleKind::k1F1B},
-                                     std::pair{grid(1, 2, 2), ScheduleKind::kInterleaved1F1B}, std::pair{grid(1, 1, 4), ScheduleKind::kGPipe}}) {
+  for (const auto& [layout, kind] :
+       {std::pair{grid(1, 1, 1), ScheduleKind::k1F1B}, std::pair{grid(2, 1, 2), ScheduleKind::k1F1B},
+        std::pair{grid(1, 2, 2), ScheduleKind::kInterleaved1F1B}, std::pair{grid(1, 1, 4), ScheduleKind::kGPipe}}) {
     Config config = parity_config(DType::kFloat32, OptimizerKind::kAdamW, 0.5);
     config.train.dropout = 0.1;
     config.train.distributed.gradient_accumulation_steps = 3;

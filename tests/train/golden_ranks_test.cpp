@@ -49,7 +49,8 @@ std::vector<std::vector<int32_t>> read_rows(const SafetensorsFolder& file, const
   std::vector<double> flat = read_values(file, name);
   size_t width = flat.size() / static_cast<size_t>(num_rows);
   std::vector<std::vector<int32_t>> rows;
-  for (size_t r = 0; r < static_cast<size_t>(num_rows); ++r) rows.emplace_back(flat.begin() + static_cast<long>(r * width), flat.begin() + static_cast<long>((r + 1) * width));
+  for (size_t r = 0; r < static_cast<size_t>(num_rows); ++r)
+    rows.emplace_back(flat.begin() + static_cast<long>(r * width), flat.begin() + static_cast<long>((r + 1) * width));
   return rows;
 }
 
@@ -90,7 +91,8 @@ void load_golden(ParallelModel& model, const SafetensorsFolder& weights) {
 }
 
 // Forward of this data rank's rows; the last stage compares its logits with those of the whole batch.
-void expect_logits(const Mesh& mesh, ParallelModel& model, const Config& config, const Samples& samples, const std::vector<double>& wanted) {
+void expect_logits(const Mesh& mesh, ParallelModel& model, const Config& config, const Samples& samples,
+                   const std::vector<double>& wanted) {
   Config whole = config;
   whole.train.distributed.gradient_accumulation_steps = 1;
   auto batches = own_micro_batches(samples, whole, mesh);
@@ -153,7 +155,8 @@ void expect_parameter_sums(const RunRecord& run, const nlohmann::json& sums, con
 
 // One tiny model in one layout: everything its folder holds.
 void check_tiny(const std::string& name, const MeshLayout& layout, bool sequence_parallel, int64_t ga, DType dtype) {
-  std::string folder = golden_folder("models/" + name), what = cat(name, " ", name_of(layout), sequence_parallel ? " sequence parallel" : "");
+  std::string folder = golden_folder("models/" + name),
+              what = cat(name, " ", name_of(layout), sequence_parallel ? " sequence parallel" : "");
   SCOPED_TRACE(what);
   ModelShape shape = read_model_shape(folder);
   SafetensorsFolder weights(folder), io = SafetensorsFolder::of_file(folder + "/io.safetensors");
@@ -186,8 +189,16 @@ struct Place {
 
 void check_tiny_everywhere(const std::string& name) {
   check_tiny(name, grid(1, 1, 1), false, 1, DType::kFloat64);
-  for (const Place& p : std::vector<Place>{{grid(1, 1, 1)}, {grid(1, 1, 1), false, 3}, {grid(2, 1, 1)}, {grid(1, 2, 1)}, {grid(1, 2, 1), true},
-                                           {grid(1, 4, 1), true}, {grid(1, 1, 2), false, 3}, {grid(1, 2, 2), true, 2}, {grid(2, 2, 2)}, {grid(1, 4, 2), false, 2}})
+  for (const Place& p : std::vector<Place>{{grid(1, 1, 1)},
+                                           {grid(1, 1, 1), false, 3},
+                                           {grid(2, 1, 1)},
+                                           {grid(1, 2, 1)},
+                                           {grid(1, 2, 1), true},
+                                           {grid(1, 4, 1), true},
+                                           {grid(1, 1, 2), false, 3},
+                                           {grid(1, 2, 2), true, 2},
+                                           {grid(2, 2, 2)},
+                                           {grid(1, 4, 2), false, 2}})
     check_tiny(name, p.layout, p.sequence_parallel, p.ga, DType::kFloat32);
 }
 
@@ -223,7 +234,8 @@ TEST(Golden, W2FiveSteps) {
 }
 
 TEST(Golden, W3sFiveSteps) {
-  for (const Place& p : std::vector<Place>{{grid(1, 1, 1)}, {grid(4, 1, 1)}, {grid(1, 2, 1), true}, {grid(1, 1, 3), false, 4}, {grid(2, 2, 2), true, 2}})
+  for (const Place& p :
+       std::vector<Place>{{grid(1, 1, 1)}, {grid(4, 1, 1)}, {grid(1, 2, 1), true}, {grid(1, 1, 3), false, 4}, {grid(2, 2, 2), true, 2}})
     check_steps("w3s", p);
 }
 

@@ -39,8 +39,8 @@ inline void check_lay(const LayCheck& check, const Config& base, double bound, d
         if (check.sequence_parallel && layout.tp_size > 1 && sequence != *check.sequence_parallel) continue;
         config.train.distributed.gradient_accumulation_steps = ga;
         config.train.distributed.sequence_parallel = sequence;
-        expect_same_run(run_layout(config, check.shape(layers), layout, samples, static_cast<int>(check.num_steps)), references[layers], bound,
-                        weight_bound, cat(name_of(layout), " ga ", ga, sequence ? " sequence parallel" : ""));
+        expect_same_run(run_layout(config, check.shape(layers), layout, samples, static_cast<int>(check.num_steps)), references[layers],
+                        bound, weight_bound, cat(name_of(layout), " ga ", ga, sequence ? " sequence parallel" : ""));
       }
   }
 }

@@ -21,7 +21,8 @@ Samples d0_samples(int64_t vocab_size) {
   int64_t k = 0;
   for (int64_t length : {3, 24, 7, 1, 15, 9, 24, 2, 11, 5, 18, 4}) {
     std::vector<int32_t> ids;
-    for (int64_t i = 0; i < length; ++i) ids.push_back(static_cast<int32_t>(mix64(static_cast<uint64_t>(1000 + k++)) % static_cast<uint64_t>(vocab_size)));
+    for (int64_t i = 0; i < length; ++i)
+      ids.push_back(static_cast<int32_t>(mix64(static_cast<uint64_t>(1000 + k++)) % static_cast<uint64_t>(vocab_size)));
     s.ids.push_back(ids);
     s.classes.push_back(k % 3);
   }
@@ -196,17 +197,22 @@ RunRecord run_layout(const Config& given, const ModelShape& shape, const MeshLay
         record.skipped.push_back(r.skipped);
         record.loss_scales.push_back(r.loss_scale);
       }
-      EXPECT_TRUE(same_number(record.losses[n], r.loss)) << record.losses[n] << " and " << r.loss << " on rank " << mesh.rank() << " step " << n;
-      EXPECT_TRUE(same_number(record.norms[n], r.gradient_norm)) << record.norms[n] << " and " << r.gradient_norm << " on rank " << mesh.rank() << " step " << n;
+      EXPECT_TRUE(same_number(record.losses[n], r.loss))
+          << record.losses[n] << " and " << r.loss << " on rank " << mesh.rank() << " step " << n;
+      EXPECT_TRUE(same_number(record.norms[n], r.gradient_norm))
+          << record.norms[n] << " and " << r.gradient_norm << " on rank " << mesh.rank() << " step " << n;
       EXPECT_EQ(record.skipped[n], r.skipped) << "rank " << mesh.rank() << " step " << n;
     }
     std::lock_guard lock(mutex);
     auto states = model->optimizer->state();
     for (const auto& p : model->store.parameters()) {
       merge(record.weights, seen_weights, *p, p->master, p->name);
-      for (const auto& state : states) merge(moments, seen_moments, *p, state.flat.narrow(0, p->offset, p->numel), p->name + " " + state.name);
+      for (const auto& state : states)
+        merge(moments, seen_moments, *p, state.flat.narrow(0, p->offset, p->numel), p->name + " " + state.name);
     }
   });
+  for (auto& [name, values] : record.first_gradients)
+    for (double& v : values) v /= record.loss_scales[0];
   for (const auto& [name, seen] : seen_weights)
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](bool there) { return there; })) << name << ": elements that no rank holds";
   return record;

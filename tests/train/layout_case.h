@@ -18,9 +18,9 @@ namespace plait::testing {
 
 struct Samples {
   std::vector<std::vector<int32_t>> ids;
-  std::vector<int64_t> classes;  // classification; empty = the rows have none
-  std::vector<std::vector<int32_t>> masks, types, labels;       // a row each, or empty: as TokenRow's
-  std::vector<std::vector<int32_t>> document_starts;            // a row each, or empty
+  std::vector<int64_t> classes;                            // classification; empty = the rows have none
+  std::vector<std::vector<int32_t>> masks, types, labels;  // a row each, or empty: as TokenRow's
+  std::vector<std::vector<int32_t>> document_starts;       // a row each, or empty
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
 };
 // D0: 12 samples of unequal length, 123 tokens, 111 targets.
@@ -39,7 +39,7 @@ struct RunRecord {
   std::vector<double> losses, norms;
   std::vector<bool> skipped;
   std::vector<double> loss_scales;
-  FullTensors first_gradients;  // after all reductions, step 1
+  FullTensors first_gradients;  // after all reductions, without the loss scale, step 1
   FullTensors weights;          // after the last step
 };
 

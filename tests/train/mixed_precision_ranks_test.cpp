@@ -57,7 +57,8 @@ void check_overflow(const MeshLayout& layout, int64_t bad_rank, bool last_parame
     }
     EXPECT_EQ(model.optimizer->num_updates(), step == 0 ? 1 : step) << what;
     EXPECT_EQ(train.loss_scaler().scale(), step == 0 ? 1024 : 512) << what;
-    EXPECT_TRUE(model.store.flat_weights().equal(model.store.flat_masters().to(at::kHalf))) << what << ": weights are not the rounded masters";
+    EXPECT_TRUE(model.store.flat_weights().equal(model.store.flat_masters().to(at::kHalf)))
+        << what << ": weights are not the rounded masters";
     if (step == 0) mine = freeze(model);
   };
   RunRecord run = run_layout(half(), t0_shape(2), layout, d0_samples(61), 4, hooks);
@@ -79,7 +80,8 @@ TEST(MixedPrecision, ScaleFallsUntilGradientsFit) {
     RunRecord run = run_layout(half(16777216.0), t0_shape(2), layout, d0_samples(61), 8);
     EXPECT_TRUE(run.skipped[0]) << name_of(layout);
     EXPECT_FALSE(run.skipped[7]) << name_of(layout);
-    for (size_t i = 0; i + 1 < run.skipped.size(); ++i) EXPECT_EQ(run.loss_scales[i + 1], run.loss_scales[i] * (run.skipped[i] ? 0.5 : 1.0));
+    for (size_t i = 0; i + 1 < run.skipped.size(); ++i)
+      EXPECT_EQ(run.loss_scales[i + 1], run.loss_scales[i] * (run.skipped[i] ? 0.5 : 1.0));
     // Partial sums differ from layout to layout, so the first scale that fits may differ by one halving.
     if (!scales) scales = run.loss_scales;
     EXPECT_LE(std::abs(std::log2(run.loss_scales[7] / (*scales)[7])), 1.0) << name_of(layout);
@@ -129,14 +131,15 @@ struct Band {
 };
 Band distance(const RunRecord& run, const RunRecord& exact) {
   Band band;
-  for (size_t i = 0; i < run.losses.size(); ++i) band.loss = std::max(band.loss, std::abs(run.losses[i] - exact.losses[i]) / exact.losses[i]);
+  for (size_t i = 0; i < run.losses.size(); ++i)
+    band.loss = std::max(band.loss, std::abs(run.losses[i] - exact.losses[i]) / exact.losses[i]);
   band.gradient = worst_difference(run.first_gradients, exact.first_gradients);
   return band;
 }
 
 // bf16 and fp16 against fp32: stated bands, and no layout needs more than twice what one process needs.
 TEST(MixedPrecision, NoLayoutIsLessExact) {
-  for (auto [dtype, loss_band] : {std::pair{DType::kBFloat16, 2e-2}, std::pair{DType::kFloat16, 3e-3}}) {
+  for (auto [dtype, loss_band] : {std::pair{DType::kBFloat16, 5e-3}, std::pair{DType::kFloat16, 5e-4}}) {
     auto config_of = [&](DType type) {
       Config config = half();
       config.train.dtype = type;

@@ -11,10 +11,10 @@ namespace plait::testing {
 namespace {
 
 struct Held {
-  int64_t elements = 0;        // of this rank's parameters
-  int64_t owned = 0;           // of those it writes on export
-  int64_t counted = 0;         // of those that enter the norm here
-  int64_t flat_bytes = 0;      // masters, gradients, weights and moments
+  int64_t elements = 0;    // of this rank's parameters
+  int64_t owned = 0;       // of those it writes on export
+  int64_t counted = 0;     // of those that enter the norm here
+  int64_t flat_bytes = 0;  // masters, gradients, weights and moments
 };
 
 std::map<int64_t, Held> hold(const ModelShape& shape, Task task, const MeshLayout& layout, DType dtype, bool sequence = false) {
@@ -91,7 +91,8 @@ TEST(ParameterSplit, TensorRanksHoldTheirShare) {
     for (int64_t tp : {2, 4, 8})
       for (const auto& [rank, held] : hold(shape, Task::kTextGeneration, grid(1, tp, 1), dtype)) {
         EXPECT_EQ(held.elements, (alone.elements - norms) / tp + norms) << "tp " << tp << " rank " << rank;
-        EXPECT_NEAR(static_cast<double>(held.flat_bytes), bytes * static_cast<double>(held.elements), 0.02 * static_cast<double>(held.flat_bytes));
+        EXPECT_NEAR(static_cast<double>(held.flat_bytes), bytes * static_cast<double>(held.elements),
+                    0.02 * static_cast<double>(held.flat_bytes));
       }
     // Four stages hold a quarter of the layers each; table and norm stand at the ends.
     int64_t layers = alone.elements - 512 * 32 - 32, stages = 0;

@@ -11,7 +11,9 @@ namespace plait::testing {
 namespace {
 
 // A factor of each size that could be left behind shows: unequal degrees and a 3.
-std::vector<MeshLayout> few() { return {grid(2, 1, 1), grid(1, 4, 1), grid(1, 1, 4), grid(4, 1, 2), grid(1, 2, 4), grid(2, 2, 2), grid(3, 1, 2)}; }
+std::vector<MeshLayout> few() {
+  return {grid(2, 1, 1), grid(1, 4, 1), grid(1, 1, 4), grid(4, 1, 2), grid(1, 2, 4), grid(2, 2, 2), grid(3, 1, 2)};
+}
 
 Config sgd(DType dtype) { return parity_config(dtype, OptimizerKind::kSGD, 0); }
 

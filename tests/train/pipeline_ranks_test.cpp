@@ -56,7 +56,8 @@ TEST(Pipeline, SchedulesAreBitEqual) {
 TEST(Pipeline, InterleavedWithOtherAxes) {
   Samples samples = d0_samples(61);
   RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), t0_shape(9), {1, 1, 1}, samples, 2);
-  for (const auto& [layout, chunks] : {std::pair{grid(2, 2, 2), 2}, std::pair{grid(2, 1, 2), 4}, std::pair{grid(1, 2, 3), 3}, std::pair{grid(1, 1, 4), 2}})
+  for (const auto& [layout, chunks] :
+       {std::pair{grid(2, 2, 2), 2}, std::pair{grid(2, 1, 2), 4}, std::pair{grid(1, 2, 3), 3}, std::pair{grid(1, 1, 4), 2}})
     for (int64_t m : {1, 4, 6}) {
       Config config = scheduled(ScheduleKind::kInterleaved1F1B, m);
       config.train.distributed.virtual_pipeline_size = chunks;
