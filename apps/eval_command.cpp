@@ -60,7 +60,8 @@ std::string prediction_line(int64_t row, const at::Tensor& probabilities, const 
     if (p[k] > p[best]) best = k;
     scores += cat(k ? ", " : "", p[k]);
   }
-  return cat("{\"row\": ", row, ", \"label\": ", nlohmann::json(labels.names[static_cast<size_t>(best)]).dump(), ", \"scores\": [", scores, "]}\n");
+  return cat("{\"row\": ", row, ", \"label\": ", nlohmann::json(labels.names[static_cast<size_t>(best)]).dump(), ", \"scores\": [", scores,
+             "]}\n");
 }
 
 void write_predictions(const std::string& path, const at::Tensor& logits, const LabelMap& labels) {
