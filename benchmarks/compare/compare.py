@@ -11,6 +11,7 @@ A run whose losses differ from plait's is rejected. Nothing is quoted while othe
 the table says how much they used. Only the standard library is needed here; the baselines run in the environment named by --python."""
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -58,7 +59,9 @@ def make_inputs(python, workload, num_rows, folder):
 
 
 def loss_difference(a, b):
-    return max(abs(x - y) / max(1.0, abs(y)) for x, y in zip(a, b, strict=True))
+    """The largest over the steps, as a share of the loss; infinite when one is not a number."""
+    differences = [abs(x - y) / max(1.0, abs(y)) for x, y in zip(a, b, strict=True)]
+    return max(differences) if all(map(math.isfinite, differences)) else math.inf
 
 
 def run_pairs(row, args, inputs, scratch):

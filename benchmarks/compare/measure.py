@@ -9,8 +9,13 @@ import subprocess
 import time
 
 
+def text_of(path):
+    with open(path, errors="replace") as f:
+        return f.read()
+
+
 def machine_busy_seconds():
-    fields = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
+    fields = [int(x) for x in text_of("/proc/stat").split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -24,7 +29,7 @@ def tree(pid):
     for p in found:
         try:
             for task in os.listdir(f"/proc/{p}/task"):
-                found += [int(c) for c in open(f"/proc/{p}/task/{task}/children").read().split()]
+                found += [int(c) for c in text_of(f"/proc/{p}/task/{task}/children").split()]
         except OSError:
             pass
     return found
@@ -40,7 +45,7 @@ class Memory:
         for root in roots:
             for pid in tree(root):
                 try:
-                    status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status") if line.startswith(("VmHWM", "RssAnon")))
+                    status = dict(line.split(":", 1) for line in text_of(f"/proc/{pid}/status").splitlines() if line.startswith(("VmHWM", "RssAnon")))
                     resident, private = (int(status[k].split()[0]) / 1024 for k in ("VmHWM", "RssAnon"))
                 except (OSError, KeyError, ValueError):
                     continue  # it has just ended
@@ -100,8 +105,7 @@ class Load:
 
 
 def tail(path):
-    text = open(path, errors="replace").read().strip().splitlines()
-    return " | ".join(text[-4:])
+    return " | ".join(text_of(path).strip().splitlines()[-4:])
 
 
 def run_plait(binary, row, inputs, folder, steps, warmup, timeout_s):
@@ -124,7 +128,7 @@ def run_plait(binary, row, inputs, folder, steps, warmup, timeout_s):
         memory, startup = watch([process], lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, timeout_s)
     if process.returncode != 0:
         raise Failed(f"plait ended with {process.returncode}: {tail(f'{folder}/out')}")
-    lines = [json.loads(line) for line in open(metrics)]
+    lines = [json.loads(line) for line in text_of(metrics).splitlines()]
     lines = [line for line in lines if "loss" in line]
     parts = {}
     for name in ("communication_seconds", "pipeline_wait_seconds", "optimizer_seconds"):
@@ -159,7 +163,7 @@ def run_peer(python, row, inputs, folder, steps, warmup, timeout_s, malloc):
     for rank, p in enumerate(processes):
         if p.returncode != 0:
             raise Failed(f"{row.peer} rank {rank} ended with {p.returncode}: {tail(f'{folder}/{rank}.out')}")
-    ranks = [json.load(open(f"{folder}/{rank}.json")) for rank in range(world)]
+    ranks = [json.loads(text_of(f"{folder}/{rank}.json")) for rank in range(world)]
     ends = ranks[0]["ends"]
     step_seconds = [b - a for a, b in zip(ends[warmup - 1:], ends[warmup:])]
     losses = [[x for x in step if x is not None] for step in zip(*(r["losses"] for r in ranks))]

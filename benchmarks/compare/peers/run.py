@@ -56,7 +56,7 @@ class Run:
         return torch.optim.AdamW(parameters, lr=self.w["lr"], betas=(0.9, 0.999), eps=1e-8, weight_decay=WEIGHT_DECAY, fused=True)
 
     def step_done(self, loss):
-        self.losses.append(None if loss is None else float(loss))
+        self.losses.append(None if loss is None else float(loss.detach()))
         self.ends.append(time.time())
 
 
