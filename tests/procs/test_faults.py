@@ -8,7 +8,7 @@ import tiny
 from program import ProgramTest, layout_flags, read_bytes
 
 SOON = 10  # seconds from the fault to the end of the launcher (invariant HANG)
-PEER_LOST = 6
+PEER_LOST, HANG = 6, 7
 ENDLESS = 1000000
 
 
@@ -134,6 +134,20 @@ class Signals(FaultTest):
         self.assertEqual(done.code, PEER_LOST, done)
         self.assertLess(done.seconds, SOON, done)
         self.assertIn("signal 9", done.last_line, done)
+        self.assert_nothing_left(1)
+
+
+class RanksThatHang(FaultTest):
+    def test_a_stopped_rank_is_a_hang_and_is_ended(self):
+        process = self.start(self.words("2x1x2", "--set", "train.comm_timeout_seconds=4", steps=ENDLESS))
+        self.wait_for_steps(process)
+        begin = time.monotonic()
+        os.kill(max(self.left_behind()), signal.SIGSTOP)
+        done = self.finish(process, 60, begin)
+        self.assertEqual(done.code, HANG, done)
+        self.assertLess(done.seconds, 4 + SOON, done)
+        self.assertIn("failed first, with exit code 7", done.last_line, done)
+        self.assertIn("group", done.last_line, done)
         self.assert_nothing_left(1)
 
 
