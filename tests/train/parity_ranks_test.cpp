@@ -1,6 +1,7 @@
 // The master invariant: every layout computes what one process computes.
-// Left out here to stay within the time of the label "ranks", run by parity_ranks_full_test.cpp (label "ranks-full"): T0b and BERT over
-// all layouts, AdamW with clipping over all layouts, fp32 AdamW, 4 steps of fp32, every accumulation count, infinity norm.
+// Left out here to stay within the time of the label "ranks" (ctest -L '^ranks$'), run by parity_ranks_full_test.cpp (label
+// "ranks-full"): T0b and BERT over all layouts, AdamW with and without clipping over all layouts, fp32 with 4 steps, without sequence
+// parallelism and with AdamW, accumulation counts other than 2, infinity norm over all layouts.
 #include <gtest/gtest.h>
 
 #include <limits>
