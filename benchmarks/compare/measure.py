@@ -124,7 +124,7 @@ def run_plait(binary, row, inputs, folder, steps, warmup, timeout_s):
     metrics = f"{folder}/work/metrics.jsonl"
     env = dict(os.environ, OMP_NUM_THREADS="1")
     with Load() as load, open(f"{folder}/out", "w") as out:
-        process = subprocess.Popen([binary, "train", f"{folder}/settings.json"], stdout=out, stderr=out, env=env, process_group=0)
+        process = subprocess.Popen([binary, "train", f"{folder}/settings.json"], stdout=out, stderr=out, env=env, start_new_session=True)
         memory, startup = watch([process], lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, timeout_s)
     if process.returncode != 0:
         raise Failed(f"plait ended with {process.returncode}: {tail(f'{folder}/out')}")
@@ -157,7 +157,8 @@ def run_peer(python, row, inputs, folder, steps, warmup, timeout_s, malloc):
     with Load() as load:
         for rank in range(world):
             out = open(f"{folder}/{rank}.out", "w")
-            processes.append(subprocess.Popen(command, env=dict(env, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=out, stderr=out, process_group=0))
+            processes.append(subprocess.Popen(command, env=dict(env, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=out, stderr=out,
+                                              start_new_session=True))
             out.close()
         memory, _ = watch(processes, lambda: True, timeout_s)
     for rank, p in enumerate(processes):

@@ -59,7 +59,9 @@ int run_guarded(const RankEnvironment& environment, const std::function<int(cons
                                const std::function<void()>& before_body, const std::function<int(const RankEnvironment&)>& body) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(static_cast<int>(ExitCode::kPeerLost));  // it died before the line above
-  ::setpgid(0, 0);
+  // A session of its own, as torchrun gives its workers: signals of the terminal go to the launcher only, and a kernel that shares cores
+  // between sessions first (autogroup) gives each rank its share instead of one share to all.
+  ::setsid();
   ::dup2(streams[0].write_end.get(), STDOUT_FILENO);
   ::dup2(streams[1].write_end.get(), STDERR_FILENO);
   for (int i = 0; i < 2; ++i) {
@@ -117,7 +119,6 @@ RankProcess fork_rank(const RankEnvironment& environment, bool on_terminal, cons
   const pid_t parent = ::getpid(), pid = ::fork();
   if (pid < 0) throw_error(ExitCode::kResource, "cannot start rank ", environment.rank, ": ", std::strerror(errno));
   if (pid == 0) live_as_rank(environment, parent, streams, before_body, body);
-  ::setpgid(pid, pid);
   RankProcess process;
   process.rank = environment.rank;
   process.pid = pid;
