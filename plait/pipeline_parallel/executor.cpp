@@ -60,7 +60,10 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
     if (run.before_last_backward && !announced) run.before_last_backward();
     announced = true;
   };
-  for (const Action& action : actions) {
+  next_receive_ = 0;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const Action& action = actions[i];
+    post_receives(schedule, actions, i, run);
     bool empty = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)].empty();
     if (action.kind == ActionKind::kForward) --forwards_left;
     if (action.kind == ActionKind::kBackward && forwards_left == 0) announce();
@@ -74,7 +77,7 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
       case ActionKind::kSendForward:
       case ActionKind::kSendBackward: send(schedule, action); break;
       case ActionKind::kRecvForward:
-      case ActionKind::kRecvBackward: receive(schedule, action, run); break;
+      case ActionKind::kRecvBackward: receive(action); break;
     }
     release_sent(false);
   }
@@ -83,8 +86,8 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
     weight_gradients_->set_deferring(false);
   }
   release_sent(true);
-  PLAIT_CHECK(inputs_.empty() && output_gradients_.empty() && to_send_.empty() && pending_.empty(), "schedule ", schedule.name,
-              " left tensors behind");
+  PLAIT_CHECK(receiving_.empty() && inputs_.empty() && output_gradients_.empty() && to_send_.empty() && pending_.empty(), "schedule ",
+              schedule.name, " left tensors behind");
   return loss_;
 }
 
@@ -135,17 +138,39 @@ void PipelineExecutor::send(const Schedule& schedule, const Action& action) {
   sending_.push_back({pipeline_.send(tensor, to_stage % pipeline_.size(), tag), tensor});
 }
 
-void PipelineExecutor::receive(const Schedule& schedule, const Action& action, const PipelineRun& run) {
-  bool gradient = action.kind == ActionKind::kRecvBackward;
-  const MicroBatch& batch = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)];
-  int64_t from_stage = gradient ? action.stage + 1 : action.stage - 1;
-  at::Tensor tensor =
-      at::empty({stage(action.stage).border_rows(batch), shape_.hidden_size}, at::TensorOptions().dtype(compute_type_).device(device_));
-  int tag = message_tag(schedule, std::min(action.stage, from_stage), action.micro_batch, gradient);
+void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run) {
+  // Two ahead keep both neighbours' messages moving and cost two border tensors. On a device the transfers run in stream order: one at a
+  // time, when the schedule says so.
+  const size_t ahead = device_.is_cpu() ? 2 : 1;
+  next_receive_ = std::max(next_receive_, begin);
+  while (next_receive_ < actions.size() && receiving_.size() < ahead) {
+    const Action& action = actions[next_receive_];
+    bool gradient = action.kind == ActionKind::kRecvBackward;
+    if (!gradient && action.kind != ActionKind::kRecvForward) {
+      if (!device_.is_cpu()) return;
+      ++next_receive_;
+      continue;
+    }
+    ++next_receive_;
+    const MicroBatch& batch = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)];
+    if (batch.empty()) continue;
+    int64_t from_stage = gradient ? action.stage + 1 : action.stage - 1;
+    at::Tensor tensor =
+        at::empty({stage(action.stage).border_rows(batch), shape_.hidden_size}, at::TensorOptions().dtype(compute_type_).device(device_));
+    int tag = message_tag(schedule, std::min(action.stage, from_stage), action.micro_batch, gradient);
+    receiving_.push_back({pipeline_.recv(tensor, from_stage % pipeline_.size(), tag), tensor});
+  }
+}
+
+void PipelineExecutor::receive(const Action& action) {
+  PLAIT_CHECK(!receiving_.empty(), "no receive is posted for ", to_string(action));
+  Sending arrived = std::move(receiving_.front());
+  receiving_.pop_front();
   auto begin = std::chrono::steady_clock::now();
-  pipeline_.recv(tensor, from_stage % pipeline_.size(), tag)->wait();
+  arrived.work->wait();
   wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  (gradient ? output_gradients_ : inputs_)[{action.stage, action.micro_batch}] = tensor;
+  bool gradient = action.kind == ActionKind::kRecvBackward;
+  (gradient ? output_gradients_ : inputs_)[{action.stage, action.micro_batch}] = arrived.tensor;
 }
 
 void PipelineExecutor::release_sent(bool wait) {

@@ -1,6 +1,6 @@
 // PipelineExecutor: runs the actions of one pipeline rank of a Schedule, whatever the schedule: forward, backward, deferred weight
-// gradients, sends and receives. Sends are asynchronous, receives block. Shapes are never communicated: every rank of a pipeline holds the
-// same micro-batches. Empty micro-batches are skipped by all of its ranks alike. Nothing outlives run(): outputs are freed after their send,
+// gradients, sends and receives. Sends are asynchronous; receives are posted a little ahead and block when their turn comes. Shapes are
+// never communicated: every rank of a pipeline holds the same micro-batches. Empty micro-batches are skipped by all of its ranks alike. Nothing outlives run(): outputs are freed after their send,
 // inputs after their backward.
 // Rank rule: all ranks of the pipeline group run the same schedule over the same micro-batches.
 #pragma once
@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <utility>
@@ -56,7 +57,9 @@ class PipelineExecutor {
   void forward(const Schedule& schedule, const Action& action, const PipelineRun& run);
   void backward(const Schedule& schedule, const Action& action, const PipelineRun& run);
   void send(const Schedule& schedule, const Action& action);
-  void receive(const Schedule& schedule, const Action& action, const PipelineRun& run);
+  void receive(const Action& action);
+  // Posts the next receives of `actions` from `begin` on, so that a message does not wait for its receiver.
+  void post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run);
   void release_sent(bool wait);
   bool here(int64_t stage) const { return stage % pipeline_.size() == pipeline_.rank(); }
   StageModel& stage(int64_t virtual_stage) const;
@@ -73,6 +76,8 @@ class PipelineExecutor {
   std::map<Key, at::Tensor> to_send_;           // activations (stage, mb) and gradients (-1 - stage, mb) waiting for their send
   std::map<Key, Pending> pending_;
   std::vector<Sending> sending_;
+  std::deque<Sending> receiving_;               // posted, in the order of the schedule
+  size_t next_receive_ = 0;                     // actions before it have their receive posted
   at::Tensor loss_;
   double wait_seconds_ = 0;
 };
