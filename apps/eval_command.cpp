@@ -81,7 +81,6 @@ int eval_command(int argc, char** argv) {
   }
   auto launched = read_launcher_environment();
   Config config = read_config(flags, launched);
-  settle_thread_waiting(config, launched.has_value());
   bool talks = !launched || launched->rank == 0;
   if (talks) require_writable(flags.value("output"));
   RunInputs inputs = prepare_inputs(config, RunKind::kEvaluate, "", [talks](const std::string& line) {
@@ -106,7 +105,6 @@ int predict_command(int argc, char** argv) {
   }
   auto launched = read_launcher_environment();
   Config config = read_config(flags, launched);
-  settle_thread_waiting(config, launched.has_value());
   if (config.task != Task::kTextClassification)
     throw_error(ExitCode::kUsage, "task text-generation: plait predict writes class scores; plait eval gives the loss of a language model");
   if (flags.value("output").empty()) throw_error(ExitCode::kUsage, "--output is not given: name the .jsonl file to write");

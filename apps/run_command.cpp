@@ -73,8 +73,6 @@ std::vector<std::string> own_arguments() {
   return words;
 }
 
-}  // namespace
-
 void settle_thread_waiting(const Config& config, bool launched) {
   if (launched || layout_of(config).world_size() != 1 || std::thread::hardware_concurrency() < 2) return;
   if (process_variable("OMP_WAIT_POLICY") || process_variable("GOMP_SPINCOUNT")) return;
@@ -89,6 +87,8 @@ void settle_thread_waiting(const Config& config, bool launched) {
   if (!words.empty()) ::execv("/proc/self/exe", argv.data());
   log_warning("threads wait by spinning: the program could not start itself again");
 }
+
+}  // namespace
 
 std::string CommandFlags::value(const std::string& name) const {
   for (const auto& [key, text] : own)
@@ -132,6 +132,7 @@ CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& o
 Config load_command_config(const CommandFlags& flags, const std::optional<RankEnvironment>& launched) {
   std::vector<std::string> notices;
   Config config = load_config(flags.settings, launched ? launched->world_size : 0, &notices);
+  if (!flags.print_config) settle_thread_waiting(config, launched.has_value());
   if (!launched || launched->rank == 0)
     for (const auto& line : notices) log_info(line);
   return config;

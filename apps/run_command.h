@@ -30,11 +30,8 @@ CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& o
 using RankBody = std::function<int(Mesh& mesh, const std::function<void(const std::string&)>& say)>;
 
 // The config with the world it will run in: sizes from a launcher's environment, else from the settings. Prints the notices on rank 0.
+// One process with several threads is started anew, once, with libgomp told to wait without long spinning.
 Config load_command_config(const CommandFlags& flags, const std::optional<RankEnvironment>& launched);
-
-// One process with several threads: starts the program anew, once, with libgomp told to wait without long spinning (unless the user's
-// environment says how threads wait). Call before anything is written; returns where nothing is to be done.
-void settle_thread_waiting(const Config& config, bool launched);
 
 // Runs `body` on every rank of the layout: in this process when there is one rank or a launcher started us, else in forked local ranks.
 // Returns the exit code.

@@ -57,7 +57,6 @@ int train_command(int argc, char** argv) {
     return 0;
   }
   require_training_settings(config);
-  settle_thread_waiting(config, launched.has_value());
   bool talks = !launched || launched->rank == 0;
   auto say = [talks](const std::string& line) {
     if (talks) log_info(line);

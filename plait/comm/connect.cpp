@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <csignal>
 
 #include "plait/base/error.h"
 #include "plait/comm/backend_group.h"
@@ -37,6 +38,8 @@ class BackendMaker {
     if (options_.world_size == 1) return;
     store_ = detail::connect_store(options_);
     detail::wait_for_all_ranks(*store_, options_);
+    // Writing to a rank that has just died must be an error that names it, not this rank's own death.
+    std::signal(SIGPIPE, SIG_IGN);
     if (!plugin_) gloo_ = std::make_unique<detail::GlooFactory>(detail::own_address(options_));
   }
 

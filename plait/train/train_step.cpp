@@ -59,7 +59,7 @@ StepResult TrainStep::run_measured(const StepInput& input) {
   bool finite = std::isfinite(norm);
   if (!std::isfinite(result.loss) || (!finite && !scaler_.enabled()))
     throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": ", std::isfinite(result.loss) ? "gradient norm is " : "loss is ",
-                std::isfinite(result.loss) ? result.gradient_norm : result.loss,
+                std::abs(std::isfinite(result.loss) ? result.gradient_norm : result.loss),  // "nan" whatever its sign bit
                 "; training stopped before the update. Try a lower train.optimizer.params.lr (now ", config_.train.optimizer.lr,
                 config_.where("train.optimizer.params.lr"), ") or look at the rows of this step");
   result.learning_rate = lr_scheduler_.lr(model_.optimizer->num_updates());

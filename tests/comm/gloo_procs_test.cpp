@@ -67,7 +67,8 @@ TEST(GlooProcesses, KilledRankIsSeenByAll) {
   });
   EXPECT_EQ(results[1].signal, SIGKILL);
   for (size_t rank : {0, 2}) {
-    EXPECT_EQ(results[rank].exit_code, static_cast<int>(ExitCode::kPeerLost)) << results[rank].message;
+    EXPECT_EQ(results[rank].exit_code, static_cast<int>(ExitCode::kPeerLost))
+        << "signal " << results[rank].signal << ' ' << results[rank].message;
     EXPECT_LT(results[rank].seconds - results[1].seconds, 10.0);
     EXPECT_NE(results[rank].message.find(cat("rank ", rank, " (dp ", rank, ", pp 0, tp 0)")), std::string::npos) << results[rank].message;
     EXPECT_NE(results[rank].message.find("all_reduce of 1000 x Float in group world (ranks 0, 1, 2)"), std::string::npos)
