@@ -76,8 +76,8 @@ class PipelineExecutor {
   std::map<Key, at::Tensor> to_send_;           // activations (stage, mb) and gradients (-1 - stage, mb) waiting for their send
   std::map<Key, Pending> pending_;
   std::vector<Sending> sending_;
-  std::deque<Sending> receiving_;               // posted, in the order of the schedule
-  size_t next_receive_ = 0;                     // actions before it have their receive posted
+  std::deque<Sending> receiving_;  // posted, in the order of the schedule
+  size_t next_receive_ = 0;        // actions before it have their receive posted
   at::Tensor loss_;
   double wait_seconds_ = 0;
 };
