@@ -117,8 +117,11 @@ class ProgramTest(unittest.TestCase):
     def wait_for_steps(self, process, work_dir="run", count=1, timeout=120):
         """Until metrics.jsonl of the run holds `count` lines."""
         path, end = self.path(work_dir, "metrics.jsonl"), time.monotonic() + timeout
-        while not (os.path.exists(path) and read_bytes(path).count(b"\n") >= count):
-            self.assertIsNone(process.poll(), "the run ended before its first step")
+        while True:
+            ended = process.poll()  # before the look: a run may write its last line and end between the two
+            if os.path.exists(path) and read_bytes(path).count(b"\n") >= count:
+                return
+            self.assertIsNone(ended, f"the run ended with {ended} before step {count}")
             self.assertLess(time.monotonic(), end, "no step was made")
             time.sleep(0.02)
 
