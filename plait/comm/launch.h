@@ -16,12 +16,18 @@ struct RendezvousOptions {
   int64_t local_rank = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
-  bool listen = false;  // this process serves the store (rank 0 without a launcher's own store)
-  int listen_fd = -1;   // inherited listening socket for it; -1 = bind master_addr:master_port
-  std::chrono::milliseconds timeout{600000};
-  std::string backend = "gloo";  // gloo | nccl
-  int64_t local_world_size = 0;  // ranks on this machine; 0 = all of them
-  std::string key_prefix;        // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
+  bool foreign_store = false;  // a launcher's own TCPStore stands there: client only, its protocol
+  bool listen = false;         // this process serves the rendezvous (rank 0 without a foreign store)
+  int listen_fd = -1;          // inherited bound socket for it; -1 = bind `bind`, else master_addr
+  std::string bind;            // address to listen on; empty = master_addr
+  std::string job_id;          // checked in the first message
+  std::string secret;          // HMAC key of the job; empty = no proof asked for (one warning)
+  std::string config_text;     // resolved settings, the same on all ranks or the first difference is named; empty = not checked
+  std::chrono::milliseconds rendezvous_timeout{600000};  // until all ranks are here
+  std::chrono::milliseconds timeout{600000};             // of a collective
+  std::string backend = "gloo";                          // gloo | nccl
+  int64_t local_world_size = 0;                          // ranks on this machine; 0 = all of them
+  std::string key_prefix;  // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
 };
 
 // Connects, makes the groups of `layout` (world, data, pipeline, tensor) and runs the self-test. Collective over all ranks.

@@ -14,7 +14,9 @@ enum class Task { kTextClassification, kTextGeneration };
 enum class DType { kFloat32, kBFloat16, kFloat16, kFloat64 };
 enum class ScheduleKind { kGPipe, k1F1B, kInterleaved1F1B };
 enum class OptimizerKind { kAdamW, kSGD };
-enum class LrSchedulerKind { kLinear, kCosine, kConstant };
+enum class LrSchedulerKind { kLinear, kCosine, kConstant, kStep, kMultiStep, kExponential, kPolynomial, kRamp, kInverseSqrt };
+enum class WarmupKind { kLinear, kConstant, kExponential };
+enum class SaveStrategy { kNo, kEpoch, kSteps };
 enum class BlockMode { kStream, kDocument };
 enum class Metric { kAccuracy, kF1, kLoss, kPerplexity };
 enum class EvalStrategy { kNo, kEpoch, kSteps };
@@ -73,9 +75,37 @@ struct LrSchedulerConfig {
   LrSchedulerKind type = LrSchedulerKind::kLinear;
   int64_t warmup_steps = 0;
   double warmup_ratio = 0.0;  // of all updates; used when warmup_steps is 0
+  WarmupKind warmup = WarmupKind::kLinear;
+  double warmup_start_factor = 0.0;  // share of the learning rate in the first update of the warm-up
+  bool by_epoch = false;             // the schedule after the warm-up counts epochs, not updates
+  // Of single kinds, named and meant as in torch.optim.lr_scheduler.
+  int64_t step_size = 1;                        // step: periods between two drops
+  std::vector<int64_t> milestones;              // multi_step: periods of the drops
+  double gamma = 0.1;                           // step, multi_step, exponential: factor of a drop
+  double power = 1.0;                           // polynomial
+  double start_factor = 1.0, end_factor = 1.0;  // ramp
+  int64_t total_periods = 0;                    // linear, cosine, polynomial, ramp: until the end is reached; 0 = the whole run
+  double min_lr = 0.0;                          // cosine: the learning rate at the end
+};
+
+struct EarlyStopConfig {
+  int64_t patience = 0;    // evaluations without a better first metric before training stops; 0 = off
+  double min_delta = 0.0;  // a smaller gain does not count
+};
+
+struct SaveConfig {  // weights during training, as Hugging Face folders work_dir/weights/step_N
+  SaveStrategy strategy = SaveStrategy::kNo;
+  int64_t interval = 1;  // epochs or steps
+  int64_t keep = 0;      // only the newest n folders; 0 = all
+};
+
+struct TensorboardConfig {
+  std::string dir;       // event files for TensorBoard; empty = none
+  int64_t interval = 1;  // steps
 };
 
 struct LossScaleConfig {  // fp16 only
+  bool dynamic = true;    // false: init_scale stays
   double init_scale = 65536.0;
   double growth_factor = 2.0, backoff_factor = 0.5;
   int64_t growth_interval = 2000;  // steps without overflow
@@ -104,6 +134,9 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   LrSchedulerConfig lr_scheduler;
   LossScaleConfig loss_scale;
+  EarlyStopConfig early_stop;
+  SaveConfig save;
+  TensorboardConfig tensorboard;
 };
 
 struct EvaluationConfig {

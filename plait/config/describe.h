@@ -141,6 +141,37 @@ void describe_optimizer(Visitor& visit, C& c) {
   visit(SettingInfo{.name = at + "nesterov", .effect = "SGD", .aliases = {bare + "nesterov"}}, c.nesterov);
 }
 
+// What single kinds of the schedule need besides.
+template <class Visitor, class C>
+void describe_lr_shape(Visitor& visit, C& c) {
+  const std::string at = "train.lr_scheduler.";
+  visit(SettingInfo{.name = at + "warmup", .effect = "shape of the warm-up: a line, one value, or equal factors"}, c.warmup);
+  visit(
+      SettingInfo{
+          .name = at + "warmup_start_factor", .effect = "share of the learning rate in the warm-up's first update", .range = {0, 1}},
+      c.warmup_start_factor);
+  visit(SettingInfo{.name = at + "by_epoch", .effect = "the schedule counts epochs instead of updates (the warm-up always updates)"},
+        c.by_epoch);
+  visit(SettingInfo{.name = at + "step_size", .effect = "step: between two drops", .unit = "updates or epochs", .range = counts(1)},
+        c.step_size);
+  visit(
+      SettingInfo{.name = at + "milestones", .effect = "multi_step: where the drops are", .unit = "updates or epochs", .range = counts(0)},
+      c.milestones);
+  visit(SettingInfo{.name = at + "gamma", .effect = "step, multi_step, exponential: factor of a drop", .range = finite_from(0)}, c.gamma);
+  visit(SettingInfo{.name = at + "power", .effect = "polynomial: exponent", .range = finite_from(0)}, c.power);
+  visit(SettingInfo{.name = at + "start_factor", .effect = "ramp: share of the learning rate at the start", .range = finite_from(0)},
+        c.start_factor);
+  visit(SettingInfo{.name = at + "end_factor", .effect = "ramp: share of the learning rate at the end", .range = finite_from(0)},
+        c.end_factor);
+  visit(SettingInfo{.name = at + "total_periods",
+                    .effect = "linear, cosine, polynomial, ramp: length; run = up to the last update",
+                    .unit = "updates or epochs",
+                    .range = counts(0),
+                    .zero_word = "run"},
+        c.total_periods);
+  visit(SettingInfo{.name = at + "min_lr", .effect = "cosine: learning rate at the end", .range = finite_from(0)}, c.min_lr);
+}
+
 template <class Visitor, class C>
 void describe_lr_scheduler(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "train.lr_scheduler.type", .effect = "learning rate after the warm-up"}, c.type);
@@ -153,11 +184,13 @@ void describe_lr_scheduler(Visitor& visit, C& c) {
                     .effect = "the same as a share of all updates, rounded up; used when warmup_steps is 0",
                     .range = {0, 1}},
         c.warmup_ratio);
+  describe_lr_shape(visit, c);
 }
 
 template <class Visitor, class C>
 void describe_loss_scale(Visitor& visit, C& c) {
   const std::string at = "train.loss_scale.";
+  visit(SettingInfo{.name = at + "dynamic", .effect = "float16: the scale follows overflows; false = init_scale stays"}, c.dynamic);
   visit(SettingInfo{.name = at + "init_scale", .effect = "float16: first loss scale", .range = finite_from(1)}, c.init_scale);
   visit(
       SettingInfo{
@@ -170,6 +203,25 @@ void describe_loss_scale(Visitor& visit, C& c) {
                     .unit = "steps",
                     .range = counts(1)},
         c.growth_interval);
+}
+
+template <class Visitor, class C>
+void describe_outputs(Visitor& visit, C& c) {
+  visit(SettingInfo{.name = "train.early_stop.patience",
+                    .effect = "evaluations in a row without a better first metric before training stops; 0 = off",
+                    .range = counts(0)},
+        c.early_stop.patience);
+  visit(SettingInfo{.name = "train.early_stop.min_delta", .effect = "a smaller gain does not count", .range = finite_from(0)},
+        c.early_stop.min_delta);
+  visit(SettingInfo{.name = "train.save.strategy", .effect = "weights during training, as folders work_dir/weights/step_N"},
+        c.save.strategy);
+  visit(SettingInfo{.name = "train.save.interval", .effect = "between two of them", .unit = "epochs or steps", .range = counts(1)},
+        c.save.interval);
+  visit(SettingInfo{.name = "train.save.keep", .effect = "only the newest n of them", .range = counts(0), .zero_word = "all"}, c.save.keep);
+  visit(SettingInfo{.name = "train.tensorboard.dir", .effect = "folder of event files for TensorBoard; empty = none", .is_path = true},
+        c.tensorboard.dir);
+  visit(SettingInfo{.name = "train.tensorboard.interval", .effect = "between two points", .unit = "steps", .range = counts(1)},
+        c.tensorboard.interval);
 }
 
 template <class Visitor, class C>
@@ -226,6 +278,7 @@ void describe_train(Visitor& visit, C& c) {
   describe_optimizer(visit, c.optimizer);
   describe_lr_scheduler(visit, c.lr_scheduler);
   describe_loss_scale(visit, c.loss_scale);
+  describe_outputs(visit, c);
 }
 
 template <class Visitor, class C>

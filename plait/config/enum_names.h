@@ -34,7 +34,21 @@ inline EnumWords<LrSchedulerKind> enum_words(LrSchedulerKind) {
   return {{"linear", LrSchedulerKind::kLinear},
           {"cosine", LrSchedulerKind::kCosine},
           {"constant", LrSchedulerKind::kConstant},
-          {"constant_with_warmup", LrSchedulerKind::kConstant}};
+          {"step", LrSchedulerKind::kStep},
+          {"multi_step", LrSchedulerKind::kMultiStep},
+          {"exponential", LrSchedulerKind::kExponential},
+          {"polynomial", LrSchedulerKind::kPolynomial},
+          {"ramp", LrSchedulerKind::kRamp},
+          {"inverse_sqrt", LrSchedulerKind::kInverseSqrt},
+          {"constant_with_warmup", LrSchedulerKind::kConstant},
+          {"noam", LrSchedulerKind::kInverseSqrt}};
+}
+inline EnumWords<WarmupKind> enum_words(WarmupKind) {
+  return {{"linear", WarmupKind::kLinear}, {"constant", WarmupKind::kConstant}, {"exponential", WarmupKind::kExponential}};
+}
+inline EnumWords<SaveStrategy> enum_words(SaveStrategy) {
+  return {{"no", SaveStrategy::kNo},    {"epoch", SaveStrategy::kEpoch},    {"steps", SaveStrategy::kSteps},
+          {"false", SaveStrategy::kNo}, {"by_epoch", SaveStrategy::kEpoch}, {"by_step", SaveStrategy::kSteps}};
 }
 inline EnumWords<BlockMode> enum_words(BlockMode) { return {{"stream", BlockMode::kStream}, {"document", BlockMode::kDocument}}; }
 inline EnumWords<Metric> enum_words(Metric) {

@@ -2,6 +2,7 @@
 // forks, or read from the variables a foreign launcher (torchrun and the like) sets. Plain numbers, no torch.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -16,10 +17,20 @@ struct RankEnvironment {
   int64_t local_rank = 0;  // rank on this node
   int64_t world_size = 1;
   int64_t local_world_size = 1;  // ranks on this node: cores are shared between them
+  int64_t node_rank = 0;
+  std::string launcher;  // who started us, for messages: "plait", "torchrun", "Slurm", "OpenMPI", "MPICH", "Kubeflow", "variables"
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
-  bool listen = false;  // this process serves the store; false with a launcher that owns the port itself
-  int listen_fd = -1;   // listening socket inherited for it; -1 = bind master_addr:master_port
+  bool foreign_store = false;  // a c10d TCPStore of the launcher's own stands at master_addr:master_port: connect as a client only
+  bool listen = false;         // this process serves the rendezvous: rank 0 of a job without a foreign store
+  int listen_fd = -1;          // bound socket inherited for it; -1 = bind `bind`, else master_addr
+  std::string bind;            // address to listen on (PLAIT_BIND, --bind); empty = master_addr
+  std::string job_id;          // PLAIT_JOB_ID, else the launcher's own id of the job (SLURM_JOB_ID, TORCHELASTIC_RUN_ID, ...); empty = none
+  std::string secret;          // shared by all ranks of the job, never printed; empty = none
+  std::chrono::milliseconds rendezvous_timeout{600000};  // PLAIT_RDZV_TIMEOUT, --rdzv_timeout
+  int64_t restart_count = 0;                             // attempts before this one
+  int status_fd = -1;    // shared page this rank writes its step and phase to (base/rank_status.h); -1 = none
+  int launcher_fd = -1;  // readable end of a pipe that ends when the launcher is gone; -1 = none
 };
 
 // The process's own environment variable, or none.
