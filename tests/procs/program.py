@@ -18,7 +18,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAM = os.environ.get("PLAIT_PROGRAM", os.path.join(ROOT, "build", "plait"))
 GOLDEN = os.path.join(ROOT, "tests", "data", "golden")
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                      "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", "PLAIT_FAULT")
+                      "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK", "NODE_RANK")
+LAUNCHER_PREFIXES = ("PLAIT_", "SLURM_", "OMPI_", "PMIX_", "PMI_", "MPI_", "PET_", "HYDRA_")
 SIZES = ("data_parallel_size", "model_parallel_size", "pipeline_parallel_size")
 
 
@@ -78,7 +79,7 @@ class ProgramTest(unittest.TestCase):
         return found
 
     def environment(self, **more):
-        env = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
+        env = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES and not k.startswith(LAUNCHER_PREFIXES)}
         env.update(PLAIT_TEST_MARK=self.mark, **more)
         return env
 
