@@ -33,7 +33,7 @@ class RanksThatFail(FaultTest):
         process = self.start(self.words("2x2x2"), env=self.environment(PLAIT_FAULT=fault))
         # The fault's moment is seen from outside: a killed rank is gone, one that throws writes its error line.
         if place == "step":
-            self.wait_for_steps(process, count=2)
+            self.wait_for_steps(process, count=1)  # rank 0 may still be writing the line of step 2 when rank 3 dies in step 3
         begin = time.monotonic()
         done = self.finish(process, 120, begin)
         self.assertEqual(done.code, code, done)
@@ -56,7 +56,7 @@ class RanksThatFail(FaultTest):
 
     def test_killed_in_step_3(self):
         self.fails("kill", "step", PEER_LOST)
-        self.assertEqual(len(self.metrics("run")[0]), 2)
+        self.assertIn([m["step"] for m in self.metrics("run")[0]], [[1], [1, 2]])
 
     def test_killed_while_exporting(self):
         self.fails("kill", "export", PEER_LOST)
