@@ -17,12 +17,18 @@ inline const char* phase_name(RankPhase phase) {
 
 struct RankStatus {
   std::atomic<int64_t> phase{static_cast<int64_t>(RankPhase::kStart)};
-  std::atomic<int64_t> step{0};  // 1-based, as in metrics.jsonl; 0 = before the first
+  std::atomic<int64_t> step{0};                 // 1-based, as in metrics.jsonl; 0 = before the first
+  std::atomic<int64_t> dp{-1}, pp{-1}, tp{-1};  // the rank's coordinate, once it knows its layout
 
   void enter(RankPhase now) { phase.store(static_cast<int64_t>(now), std::memory_order_relaxed); }
   void enter_step(int64_t now) {
     step.store(now, std::memory_order_relaxed);
     enter(RankPhase::kStep);
+  }
+  void set_coordinate(int64_t dp_rank, int64_t pp_rank, int64_t tp_rank) {
+    dp.store(dp_rank, std::memory_order_relaxed);
+    pp.store(pp_rank, std::memory_order_relaxed);
+    tp.store(tp_rank, std::memory_order_release);
   }
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free, "the page is shared between processes");

@@ -10,6 +10,7 @@
 #include "plait/tensor/allocator.h"
 #include "plait/train/evaluate.h"
 #include "plait/train/load_model.h"
+#include "plait/train/stop.h"
 
 namespace plait {
 
@@ -27,9 +28,10 @@ int64_t largest_over_ranks(int64_t value, const Mesh& mesh, at::Device device) {
 
 }  // namespace
 
-Trainer::Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say)
-    : in_(inputs), mesh_(mesh), device_(device), say_(mesh.rank() == 0 ? say : [](const std::string&) {}), fault_(read_fault()),
-      model_(load_model(inputs, mesh, device, /*training=*/true, say_)),
+Trainer::Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say,
+                 const RunControl& control)
+    : in_(inputs), mesh_(mesh), device_(device), say_(mesh.rank() == 0 ? say : [](const std::string&) {}), control_(control),
+      fault_(read_fault()), model_(load_model(inputs, mesh, device, /*training=*/true, say_)),
       plan_(plan_steps(inputs.train.size(), inputs.config.train.batch_size, inputs.config.train.max_epochs, inputs.config.train.max_steps)),
       step_(std::make_unique<TrainStep>(inputs.config, *model_, mesh, plan_.num_steps)), progress_(inputs.config.train, mesh.rank() == 0) {
   apply_fault(fault_, mesh.rank(), "start");
@@ -78,6 +80,7 @@ void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, in
 }
 
 void Trainer::train_one_step(int64_t step, EpochOrder& order) {
+  control_.enter_step(step + 1);
   apply_fault(fault_, mesh_.rank(), "step", step + 1);
   auto begin = Clock::now();
   auto rows = rows_of_step(plan_, order, step);
@@ -97,6 +100,7 @@ bool Trainer::evaluation_due(int64_t step) const {
 }
 
 void Trainer::evaluate_now(int64_t step) {
+  control_.enter(RankPhase::kEvaluate);
   const Config& c = in_.config;
   int64_t rows = c.evaluation.per_device_batch_size > 0 ? c.evaluation.per_device_batch_size : c.train.per_device_train_batch_size;
   EvalResult result = evaluate(c, *model_, mesh_, in_.valid, rows);
@@ -117,14 +121,28 @@ void Trainer::evaluate_now(int64_t step) {
   export_folder(*model_, in_, mesh_, summary_.best_folder);
 }
 
+bool Trainer::stop_now(int64_t step) {
+  summary_.stop_signal = agree_on_stop(control_.stop, mesh_, device_);
+  if (summary_.stop_signal == 0) return false;
+  summary_.num_steps = step + 1;
+  progress_.break_line();
+  return true;
+}
+
 TrainSummary Trainer::run() {
   const TrainConfig& c = in_.config.train;
   EpochOrder order(plan_.num_rows, c.seed, c.shuffle);
   say_(cat("training ", plan_.num_steps, " steps of ", c.batch_size, " rows (", plan_.steps_per_epoch, " an epoch), ", order.describe()));
+  std::optional<HeedStop> heed(control_.stop);
   for (int64_t step = 0; step < plan_.num_steps; ++step) {
     train_one_step(step, order);
-    if (evaluation_due(step)) evaluate_now(step);
+    if (stop_now(step)) return summary_;
+    if (!evaluation_due(step)) continue;
+    evaluate_now(step);
+    if (stop_now(step)) return summary_;
   }
+  heed.reset();
+  control_.enter(RankPhase::kExport);
   apply_fault(fault_, mesh_.rank(), "export");
   summary_.num_steps = plan_.num_steps;
   summary_.output_folder = c.work_dir + "/output";

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "plait/base/run_control.h"
 #include "plait/comm/mesh.h"
 #include "plait/data/sampler.h"
 #include "plait/train/fault.h"
@@ -25,12 +26,15 @@ struct TrainSummary {
   std::string output_folder, best_folder;  // best_folder empty without evaluation
   double train_seconds = 0;                // steps only
   int64_t peak_bytes = 0;                  // tensors, the largest rank; 0 when the caching allocator is not installed
+  int stop_signal = 0;                     // the run was asked to end and did after num_steps; output_folder is empty then
 };
 
 class Trainer {
  public:
-  // Loads the weights. `say`: lines for people, called on rank 0 only.
-  Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say);
+  // Loads the weights. `say`: lines for people, called on rank 0 only. `control`: where the rank shows its step and phase, and is asked
+  // to stop.
+  Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say,
+          const RunControl& control = {});
 
   // Trains, evaluates, exports. Errors: Error(kNonFinite), kResource, and what communication throws.
   TrainSummary run();
@@ -40,6 +44,7 @@ class Trainer {
   TrainStep& step() { return *step_; }
 
  private:
+  bool stop_now(int64_t step);
   void train_one_step(int64_t step, EpochOrder& order);
   bool evaluation_due(int64_t step) const;
   void evaluate_now(int64_t step);
@@ -50,6 +55,7 @@ class Trainer {
   Mesh& mesh_;
   at::Device device_;
   std::function<void(const std::string&)> say_;
+  RunControl control_;
   std::optional<Fault> fault_;
   std::unique_ptr<ParallelModel> model_;
   StepPlan plan_;
