@@ -21,6 +21,11 @@ LossScaler::LossScaler(const LossScaleConfig& config, bool enabled) : config_(co
 
 void LossScaler::update(bool found_inf) {
   if (!enabled_) return;
+  if (!config_.dynamic) {
+    static_overflows_ = found_inf ? static_overflows_ + 1 : 0;
+    exhausted_ = static_overflows_ >= kMaxStaticOverflows;
+    return;
+  }
   exhausted_ = found_inf && scale_ == kMinScale;
   if (found_inf) {
     scale_ = std::max(kMinScale, scale_ * config_.backoff_factor);

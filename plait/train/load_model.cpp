@@ -68,9 +68,11 @@ void check_model_files(const RunInputs& in, bool training) {
   if (!in.config.model.head_init.empty()) resolve_weights(SafetensorsFolder::of_file(in.config.model.head_init), head_options(in));
 }
 
-void export_folder(const ParallelModel& model, const RunInputs& in, Mesh& mesh, const std::string& folder) {
+void export_folder(const ParallelModel& model, const RunInputs& in, Mesh& mesh, const std::string& folder,
+                   const std::map<std::string, std::string>& metadata) {
   ExportOptions options;
   options.folder = folder;
+  options.metadata = metadata;
   options.dtype = in.config.train.export_dtype;
   ConfigUpdate update;
   update.architecture = architecture(in.shape, in.head.task);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -19,7 +20,8 @@ std::unique_ptr<ParallelModel> load_model(const RunInputs& inputs, const Mesh& m
 // The same refusals as load_model, from the headers of the model's files alone: before any process group exists.
 void check_model_files(const RunInputs& inputs, bool training);
 
-// Writes the weights as a Hugging Face folder (collective over the mesh).
-void export_folder(const ParallelModel& model, const RunInputs& inputs, Mesh& mesh, const std::string& folder);
+// Writes the weights as a Hugging Face folder (collective over the mesh). `metadata` goes into the heads of the weight files.
+void export_folder(const ParallelModel& model, const RunInputs& inputs, Mesh& mesh, const std::string& folder,
+                   const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace plait

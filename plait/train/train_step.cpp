@@ -10,9 +10,23 @@
 
 namespace plait {
 
-TrainStep::TrainStep(const Config& config, ParallelModel& model, const Mesh& mesh, int64_t total_steps)
+namespace {
+
+[[noreturn]] void stop_at_overflow(const Config& config, int64_t step) {
+  const LossScaleConfig& c = config.train.loss_scale;
+  if (c.dynamic)
+    throw_error(ExitCode::kNonFinite, "step ", step, ": gradients overflow float16 even at loss scale ", LossScaler::kMinScale,
+                "; use dtype bfloat16 or float32, or a lower learning rate");
+  throw_error(ExitCode::kNonFinite, "step ", step, ": gradients overflow float16 ", LossScaler::kMaxStaticOverflows,
+              " steps in a row at the static loss scale ", c.init_scale, config.where("train.loss_scale.init_scale"),
+              "; lower train.loss_scale.init_scale, or let it follow with train.loss_scale.dynamic true");
+}
+
+}  // namespace
+
+TrainStep::TrainStep(const Config& config, ParallelModel& model, const Mesh& mesh, int64_t total_steps, int64_t steps_per_epoch)
     : config_(config), model_(model), mesh_(mesh), scaler_(config.train.loss_scale, config.train.dtype == DType::kFloat16),
-      lr_scheduler_(config.train.lr_scheduler, config.train.optimizer.lr, total_steps) {}
+      lr_scheduler_(config.train.lr_scheduler, config.train.optimizer.lr, total_steps, steps_per_epoch) {}
 
 const Schedule& TrainStep::schedule_for(int64_t num_micro_batches) {
   const auto& d = config_.train.distributed;
@@ -71,9 +85,7 @@ StepResult TrainStep::run_measured(const StepInput& input) {
   result.times.optimizer_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - update_begin).count() - waited;
   result.skipped = !finite;
   scaler_.update(!finite);
-  if (scaler_.exhausted())
-    throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": gradients overflow float16 even at loss scale ",
-                LossScaler::kMinScale, "; use dtype bfloat16 or float32, or a lower learning rate");
+  if (scaler_.exhausted()) stop_at_overflow(config_, input.step_index + 1);
   return result;
 }
 

@@ -35,7 +35,8 @@ struct StepResult {
 
 class TrainStep {
  public:
-  TrainStep(const Config& config, ParallelModel& model, const Mesh& mesh, int64_t total_steps);
+  // steps_per_epoch: only a schedule that counts epochs needs it.
+  TrainStep(const Config& config, ParallelModel& model, const Mesh& mesh, int64_t total_steps, int64_t steps_per_epoch = 0);
 
   // Throws Error(kNonFinite) when the loss, or (but for float16) a gradient, is not finite; nothing has moved then.
   StepResult run(const StepInput& input);

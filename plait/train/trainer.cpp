@@ -26,6 +26,18 @@ int64_t largest_over_ranks(int64_t value, const Mesh& mesh, at::Device device) {
   return t.item<int64_t>();
 }
 
+Metric first_metric(const EvaluationConfig& config, bool classification) {
+  if (!config.metrics.empty()) return config.metrics[0];
+  return classification ? Metric::kAccuracy : Metric::kLoss;
+}
+
+// Rank 0's value on all ranks: what they decide by it, they decide alike on whatever machines they run.
+double value_of_rank_0(double value, const Mesh& mesh, at::Device device) {
+  at::Tensor t = at::full({1}, value, at::TensorOptions().dtype(at::kDouble)).to(device);
+  mesh.world().broadcast(t, 0)->wait();
+  return t.item<double>();
+}
+
 }  // namespace
 
 Trainer::Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say,
@@ -33,9 +45,12 @@ Trainer::Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const s
     : in_(inputs), mesh_(mesh), device_(device), say_(mesh.rank() == 0 ? say : [](const std::string&) {}), control_(control),
       fault_(read_fault()), model_(load_model(inputs, mesh, device, /*training=*/true, say_)),
       plan_(plan_steps(inputs.train.size(), inputs.config.train.batch_size, inputs.config.train.max_epochs, inputs.config.train.max_steps)),
-      step_(std::make_unique<TrainStep>(inputs.config, *model_, mesh, plan_.num_steps)), progress_(inputs.config.train, mesh.rank() == 0) {
+      step_(std::make_unique<TrainStep>(inputs.config, *model_, mesh, plan_.num_steps, plan_.steps_per_epoch)),
+      saved_(inputs.config.train, plan_), progress_(inputs.config.train, mesh.rank() == 0) {
   apply_fault(fault_, mesh.rank(), "start");
   if (mesh.rank() == 0) metrics_ = std::make_unique<MetricsLog>(in_.config.train.work_dir + "/metrics.jsonl");
+  const std::string& events = in_.config.train.tensorboard.dir;
+  if (mesh.rank() == 0 && !events.empty()) events_ = std::make_unique<EventFile>(events);
   if (fault_ && fault_->action == "overflow" && fault_->rank == mesh.rank())
     step_->set_local_gradient_observer([this, now = int64_t{0}](ParameterStore& store) mutable {
       if (++now == fault_->step) store.flat_gradients().narrow(0, 0, 1).fill_(std::numeric_limits<double>::infinity());
@@ -76,6 +91,8 @@ void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, in
     fields.emplace_back("skipped", r.skipped ? 1 : 0);
   }
   metrics_->write(fields);
+  if (events_ && ((step + 1) % in_.config.train.tensorboard.interval == 0 || step + 1 == plan_.num_steps))
+    events_->write(step + 1, {{"train/loss", r.loss}, {"train/grad_norm", r.gradient_norm}, {"train/learning_rate", r.learning_rate}});
   progress_.update({step + 1, plan_.num_steps, epoch, r.loss, r.learning_rate, rate});
 }
 
@@ -99,26 +116,48 @@ bool Trainer::evaluation_due(int64_t step) const {
   return (step + 1) % (plan_.steps_per_epoch * e.interval) == 0;
 }
 
-void Trainer::evaluate_now(int64_t step) {
+void Trainer::report_evaluation(int64_t step, const EvalResult& result) {
+  progress_.break_line();
+  if (!metrics_) return;
+  std::vector<std::pair<std::string, double>> fields = {{"step", static_cast<double>(step + 1)}}, scalars;
+  for (auto& field : result_fields(result)) {
+    scalars.emplace_back("eval/" + field.first.substr(std::string("eval_").size()), field.second);
+    fields.push_back(std::move(field));
+  }
+  metrics_->write(fields);
+  if (events_) events_->write(step + 1, scalars);
+  say_(cat("evaluation after step ", step + 1, ": ", json_line(result_fields(result))));
+}
+
+bool Trainer::evaluate_now(int64_t step) {
   control_.enter(RankPhase::kEvaluate);
   const Config& c = in_.config;
   int64_t rows = c.evaluation.per_device_batch_size > 0 ? c.evaluation.per_device_batch_size : c.train.per_device_train_batch_size;
   EvalResult result = evaluate(c, *model_, mesh_, in_.valid, rows);
   summary_.last_evaluation = result;
-  progress_.break_line();
-  if (metrics_) {
-    std::vector<std::pair<std::string, double>> fields = {{"step", static_cast<double>(step + 1)}};
-    for (auto& f : result_fields(result)) fields.push_back(f);
-    metrics_->write(fields);
-    say_(cat("evaluation after step ", step + 1, ": ", json_line(result_fields(result))));
+  report_evaluation(step, result);
+  Metric first = first_metric(c.evaluation, result.classification);
+  double value = value_of_rank_0(metric_value(result, first), mesh_, device_);
+  if (!summary_.best_value || (higher_is_better(first) ? value > *summary_.best_value : value < *summary_.best_value)) {
+    summary_.best_value = value;
+    summary_.best_folder = c.train.work_dir + "/output_best";
+    export_folder(*model_, in_, mesh_, summary_.best_folder);
   }
-  Metric first = c.evaluation.metrics.empty() ? (result.classification ? Metric::kAccuracy : Metric::kLoss) : c.evaluation.metrics[0];
-  double value = metric_value(result, first);
-  bool better = !summary_.best_value || (higher_is_better(first) ? value > *summary_.best_value : value < *summary_.best_value);
-  if (!better) return;
-  summary_.best_value = value;
-  summary_.best_folder = c.train.work_dir + "/output_best";
-  export_folder(*model_, in_, mesh_, summary_.best_folder);
+  if (!early_stop_) early_stop_.emplace(c.train.early_stop, higher_is_better(first));
+  if (!early_stop_->should_stop(value)) return false;
+  if (step + 1 < plan_.num_steps)
+    say_(cat("early stop after step ", step + 1, " of ", plan_.num_steps, ": ", c.train.early_stop.patience,
+             " evaluations in a row without an eval_", metric_name(first), " better than ", *early_stop_->best(),
+             c.train.early_stop.min_delta > 0 ? cat(" by more than ", c.train.early_stop.min_delta) : "", " (train.early_stop)"));
+  return true;
+}
+
+void Trainer::save_now(int64_t step) {
+  control_.enter(RankPhase::kExport);
+  export_folder(*model_, in_, mesh_, saved_.folder(step), saved_.mark(step));
+  progress_.break_line();
+  say_(cat("weights after step ", step + 1, ": ", saved_.folder(step)));
+  if (mesh_.rank() == 0) saved_.written(step, say_);
 }
 
 bool Trainer::stop_now(int64_t step) {
@@ -136,15 +175,17 @@ TrainSummary Trainer::run() {
   std::optional<HeedStop> heed(control_.stop);
   for (int64_t step = 0; step < plan_.num_steps; ++step) {
     train_one_step(step, order);
+    summary_.num_steps = step + 1;
     if (stop_now(step)) return summary_;
-    if (!evaluation_due(step)) continue;
-    evaluate_now(step);
-    if (stop_now(step)) return summary_;
+    bool evaluates = evaluation_due(step), saves = saved_.due(step);
+    bool enough = evaluates && evaluate_now(step);
+    if (saves) save_now(step);
+    if (enough) break;
+    if ((evaluates || saves) && stop_now(step)) return summary_;
   }
   heed.reset();
   control_.enter(RankPhase::kExport);
   apply_fault(fault_, mesh_.rank(), "export");
-  summary_.num_steps = plan_.num_steps;
   summary_.output_folder = c.work_dir + "/output";
   export_folder(*model_, in_, mesh_, summary_.output_folder);
   summary_.peak_bytes = largest_over_ranks(memory_stats().peak_bytes, mesh_, device_);

@@ -10,10 +10,13 @@
 #include "plait/base/run_control.h"
 #include "plait/comm/mesh.h"
 #include "plait/data/sampler.h"
+#include "plait/train/early_stop.h"
+#include "plait/train/event_file.h"
 #include "plait/train/fault.h"
 #include "plait/train/metrics.h"
 #include "plait/train/progress.h"
 #include "plait/train/run_inputs.h"
+#include "plait/train/saved_weights.h"
 #include "plait/train/train_step.h"
 
 namespace plait {
@@ -47,7 +50,10 @@ class Trainer {
   bool stop_now(int64_t step);
   void train_one_step(int64_t step, EpochOrder& order);
   bool evaluation_due(int64_t step) const;
-  void evaluate_now(int64_t step);
+  // True: training has stopped to get better.
+  bool evaluate_now(int64_t step);
+  void report_evaluation(int64_t step, const EvalResult& result);
+  void save_now(int64_t step);
   StepInput step_input(const std::vector<int64_t>& rows, int64_t step) const;
   void write_step(int64_t step, const StepResult& result, int64_t num_rows, int64_t num_tokens, double seconds);
 
@@ -61,6 +67,9 @@ class Trainer {
   StepPlan plan_;
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<MetricsLog> metrics_;  // rank 0
+  std::unique_ptr<EventFile> events_;    // rank 0, where asked for
+  std::optional<EarlyStop> early_stop_;
+  SavedWeights saved_;
   Progress progress_;
   TrainSummary summary_;
   int64_t evaluated_step_ = -1;
