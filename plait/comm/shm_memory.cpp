@@ -1,0 +1,120 @@
+#include "plait/comm/shm_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "plait/base/error.h"
+
+namespace plait::detail {
+namespace {
+
+std::string link_text(const char* path) {
+  char text[256];
+  ssize_t n = ::readlink(path, text, sizeof text);
+  return n > 0 ? std::string(text, static_cast<size_t>(n)) : std::string("?");
+}
+
+// State letter and start time of /proc/PID/stat: fields 3 and 22, counted after
+// the name, which may hold blanks and brackets.
+bool read_stat(pid_t pid, char* state, unsigned long long* start_time) {
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  std::string line;
+  if (!std::getline(file, line)) return false;
+  auto name_end = line.rfind(')');
+  if (name_end == std::string::npos) return false;
+  std::istringstream fields(line.substr(name_end + 1));
+  std::string skipped;
+  fields >> *state;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  return static_cast<bool>(fields >> *start_time);
+}
+
+}  // namespace
+
+SharedMemory SharedMemory::create(size_t size_bytes) {
+  SharedMemory memory;
+  memory.fd_ = ::memfd_create("plait", MFD_CLOEXEC);
+  if (memory.fd_ < 0 || ::fchmod(memory.fd_, 0600) != 0 || ::ftruncate(memory.fd_, static_cast<off_t>(size_bytes)) != 0)
+    throw_error(ExitCode::kResource, "no shared memory of ", size_bytes, " bytes between ranks: ", std::strerror(errno));
+  memory.map(size_bytes);
+  return memory;
+}
+
+SharedMemory SharedMemory::attach(const std::string& address, size_t size_bytes) {
+  SharedMemory memory;
+  auto slash = address.find('/');
+  std::string path = cat("/proc/", address.substr(0, slash), "/fd/", slash == std::string::npos ? "" : address.substr(slash + 1));
+  memory.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat info {};
+  if (memory.fd_ < 0 || ::fstat(memory.fd_, &info) != 0)
+    throw_error(ExitCode::kResource, "cannot open the shared memory of process ", address.substr(0, slash), " (", path,
+                "): ", std::strerror(errno));
+  if (info.st_size != static_cast<off_t>(size_bytes))
+    throw_error(ExitCode::kBug, "shared memory at ", path, " has ", info.st_size, " bytes instead of ", size_bytes);
+  memory.map(size_bytes);
+  memory.release_address();
+  return memory;
+}
+
+void SharedMemory::map(size_t size_bytes) {
+  void* at = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+  if (at == MAP_FAILED) throw_error(ExitCode::kResource, "cannot map ", size_bytes, " bytes of shared memory: ", std::strerror(errno));
+  data_ = static_cast<char*>(at);
+  size_bytes_ = size_bytes;
+  ::madvise(at, size_bytes,
+            MADV_HUGEPAGE);  // taken where the system allows it for shared memory
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_) ::munmap(data_, size_bytes_);
+  release_address();
+}
+
+std::string SharedMemory::address() const {
+  PLAIT_CHECK(fd_ >= 0, "shared memory without an address");
+  return cat(::getpid(), "/", fd_);
+}
+
+void SharedMemory::release_address() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+std::string machine_identity() {
+  std::string boot = "?";
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::getline(file, boot);
+  return cat(boot, " ", link_text("/proc/self/ns/pid"), " ", link_text("/proc/self/ns/user"), " ", ::getuid());
+}
+
+unsigned long long process_start_time(pid_t pid) {
+  char state = '?';
+  unsigned long long start_time = 0;
+  return read_stat(pid, &state, &start_time) ? start_time : 0;
+}
+
+bool process_alive(pid_t pid, unsigned long long start_time) {
+  char state = '?';
+  unsigned long long found = 0;
+  if (!read_stat(pid, &state, &found)) return false;
+  return found == start_time && state != 'Z' && state != 'X';
+}
+
+}  // namespace plait::detail

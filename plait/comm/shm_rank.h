@@ -1,0 +1,85 @@
+// ShmRank: one rank's seat among the ranks of its machine. Every seat has a
+// doorbell in shared memory; whoever did something that another rank may wait
+// for rings it. All shared-memory groups of a rank hang on its one ShmRank,
+// because waiting for one operation must keep the others going: a peer may need
+// the rest of an earlier message before it comes to the operation waited for.
+// Rank rule: the constructor is collective over all ranks of the job (it reads
+// who shares a machine from the store). Thread rule: one lock for everything; a
+// rank sleeps without it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "plait/comm/shm_memory.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace plait::detail {
+
+// One rank's place in the machine's shared page.
+struct alignas(64) ShmSeat {
+  std::atomic<uint32_t> bell{0};      // counts rings; the rank sleeps on it
+  std::atomic<uint32_t> sleeping{0};  // 1 = a ring must wake it
+  std::atomic<int32_t> pid{0};
+  std::atomic<uint32_t> ended{0};  // left in good order or by an exception
+  std::atomic<uint64_t> start_time{0};
+};
+
+// Something that moves on when peers did their part. Called with the rank's
+// lock held.
+class ShmProgress {
+ public:
+  virtual ~ShmProgress() = default;
+  virtual bool progress() = 0;  // true when anything moved
+};
+
+class ShmRank {
+ public:
+  ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout);
+  ~ShmRank();  // peers that still wait for this rank learn that it has ended
+  ShmRank(const ShmRank&) = delete;
+
+  int64_t rank() const { return rank_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  // All of `members` (global ranks) run on this rank's machine and can share
+  // memory with it.
+  bool shares_machine(const std::vector<int64_t>& members) const;
+
+  void add(ShmProgress* group);
+  void remove(ShmProgress* group);
+
+  // Rings another rank of this machine.
+  void ring(int64_t rank);
+  // Runs progress() of all groups and sleeps between, until `finished` (called
+  // with the lock) says so. Throws std::runtime_error, which the process group
+  // completes with rank, operation and group: a rank of `needed` (global) has
+  // died or ended; timed out.
+  void wait(const std::function<bool()>& finished, const std::vector<int64_t>& needed);
+  // One round of progress; then `finished`.
+  bool poll(const std::function<bool()>& finished);
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  ShmSeat& seat(int64_t rank) const;
+  bool progress_all();
+  void sleep(uint32_t bell);
+  void throw_if_lost(const std::vector<int64_t>& needed, std::vector<int64_t>& suspects);
+
+  int64_t rank_;
+  std::chrono::milliseconds timeout_;
+  std::vector<std::string> machines_;  // of every rank
+  std::vector<int64_t> seat_of_;       // by global rank; -1 on another machine
+  SharedMemory page_;
+  std::mutex mutex_;
+  std::vector<ShmProgress*> groups_;
+  int spins_;
+};
+
+}  // namespace plait::detail
