@@ -1,34 +1,123 @@
 #include "plait/elastic/environment.h"
 
-#include <charconv>
 #include <cstdlib>
 
 #include "plait/base/text.h"
+#include "plait/elastic/mpi_environment.h"
+#include "plait/elastic/pet_environment.h"
+#include "plait/elastic/plait_variables.h"
+#include "plait/elastic/slurm.h"
 
 namespace plait {
 
 namespace {
 
-using Variable = std::function<std::optional<std::string>(const std::string&)>;
+using detail::filled;
+using detail::Given;
+using detail::given_number;
+using detail::kMostRanks;
+using detail::LauncherView;
+using detail::said;
 
-std::string required(const Variable& variable, const std::string& name, const std::string& why) {
-  auto value = variable(name);
-  if (!value || value->empty()) {
-    throw_error(ExitCode::kUsage, "the environment variable ", name, " is ", value ? "empty" : "not set", ", but ", why,
-                ": a launcher sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT together; unset them all to let plait start "
-                "its own ranks");
-  }
-  return *value;
+constexpr const char* kTogether =
+    "a launcher sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT together; unset them all to let plait start its own ranks";
+
+[[noreturn]] void missing(const Variable& variable, const std::string& name, const std::string& because, const std::string& remedy) {
+  throw_error(ExitCode::kUsage, "the environment variable ", name, " is ", variable(name) ? "empty" : "not set", ", but ", because, ": ",
+              remedy);
 }
 
-int64_t number(const std::string& name, const std::string& text, int64_t least, int64_t most, const std::string& rule) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    throw_error(ExitCode::kUsage, "the environment variable ", name, "=", text, " is not a whole number from ", least, " to ", most, " (",
-                rule, ")");
+// RANK, WORLD_SIZE and LOCAL_RANK of the variables that all torch programs read; what is not set is filled from `view` where there is one.
+class TorchVariables {
+ public:
+  TorchVariables(const Variable& variable, const LauncherView* view) : variable_(variable), view_(view) {
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"})
+      if (first_.empty() && variable(name)) first_ = name;
   }
-  return value;
+  bool any() const { return !first_.empty(); }
+  const std::string& first() const { return first_; }
+
+  void read(RankEnvironment* env) const {
+    env->world_size = number("WORLD_SIZE", 1, kMostRanks, "the number of ranks", view_ ? &view_->world_size : nullptr);
+    env->rank = number("RANK", 0, env->world_size - 1, cat("below WORLD_SIZE ", env->world_size), view_ ? &view_->rank : nullptr);
+    env->one_rank_a_node = !view_ && is_one_rank_a_node(variable_);
+    if (env->one_rank_a_node) return;
+    env->local_world_size = view_ ? view_->local_world_size.value : env->world_size;
+    if (filled(variable_, "LOCAL_WORLD_SIZE"))
+      env->local_world_size = number("LOCAL_WORLD_SIZE", 1, env->world_size, cat("at most WORLD_SIZE ", env->world_size), nullptr);
+    env->local_rank = number("LOCAL_RANK", 0, env->local_world_size - 1,
+                             cat("below the number of ranks on this node, ", env->local_world_size), view_ ? &view_->local_rank : nullptr);
+    if (env->local_rank > env->rank)
+      throw_error(ExitCode::kUsage, "LOCAL_RANK=", env->local_rank, " contradicts RANK=", env->rank,
+                  ": the ranks before this one on its node are also before it in the job, so RANK is at least LOCAL_RANK");
+    for (const char* name : {"GROUP_RANK", "NODE_RANK"})
+      if (auto node = given_number(variable_, name, 0, env->world_size - 1, "the node's number")) {
+        env->node_rank = node->value;
+        return;
+      }
+    if (view_) env->node_rank = view_->node_rank;
+  }
+
+ private:
+  int64_t number(const std::string& name, int64_t least, int64_t most, const std::string& rule, const Given* fallback) const {
+    if (auto given = given_number(variable_, name, least, most, rule)) {
+      if (fallback && fallback->value != given->value)
+        throw_error(ExitCode::kUsage, name, "=", given->value, " contradicts ", said(*fallback), " of ", view_->launcher, ": unset ", name,
+                    " to take ", view_->launcher, "'s, or start as many ranks as ", name, " says");
+      return given->value;
+    }
+    if (fallback) return fallback->value;
+    missing(variable_, name, cat(first_, " is set"), kTogether);
+  }
+
+  const Variable& variable_;
+  const LauncherView* view_;
+  std::string first_;
+};
+
+// Of Slurm's step and an MPI launcher's ranks, who started this process: where they differ, MPI's launcher runs inside the step.
+std::optional<LauncherView> launcher_view(const Variable& variable, const std::function<std::string(const std::string&)>& ancestor,
+                                          std::vector<std::string>* notices) {
+  auto slurm = detail::read_slurm_step(variable);
+  auto mpi = detail::read_openmpi(variable);
+  if (!mpi) mpi = detail::read_pmi(variable, ancestor);
+  if (!slurm || !mpi) return slurm ? slurm : mpi;
+  if (slurm->rank.value == mpi->rank.value && slurm->world_size.value == mpi->world_size.value) return slurm;
+  if (slurm->world_size.value > 1)
+    notices->push_back(cat(mpi->launcher, " runs inside a Slurm job step: the inner one counts (", said(mpi->world_size), ", not ",
+                           said(slurm->world_size), ")"));
+  return mpi;
+}
+
+void set_address(const Variable& variable, const LauncherView* view, const std::string& because, RankEnvironment* env) {
+  if (env->world_size == 1) return;
+  std::string remedy = view ? view->address_hint.empty() ? "no address follows from the launcher" : view->address_hint : kTogether;
+  auto address = filled(variable, "MASTER_ADDR");
+  if (address) env->master_addr = *address;
+  else if (view && !view->master_addr.empty()) env->master_addr = view->master_addr;
+  else missing(variable, "MASTER_ADDR", because, remedy);
+  if (!address && view && !view->address_hint.empty()) env->notices.push_back(view->address_hint);
+  if (auto port = given_number(variable, "MASTER_PORT", 1, 65535, "a TCP port")) env->master_port = static_cast<int>(port->value);
+  else if (view && view->master_port > 0) env->master_port = view->master_port;
+  else missing(variable, "MASTER_PORT", because, remedy);
+}
+
+void note_one_rank_a_node(RankEnvironment* env) {
+  env->launcher = "Kubeflow";
+  env->notices.push_back(cat("RANK=", env->rank, " and WORLD_SIZE=", env->world_size, " without LOCAL_RANK: taken as one rank on each of ",
+                             env->world_size, " nodes"));
+  // The operator tells the first pod "localhost", its peers the pod's name.
+  const std::string& address = env->master_addr;
+  if (env->rank == 0 && (address == "localhost" || address == "::1" || address.starts_with("127."))) {
+    env->bind = "0.0.0.0";
+    env->notices.push_back(
+        cat("MASTER_ADDR=", address, " is the first pod's own name for itself: it listens on all its addresses (PLAIT_BIND chooses one)"));
+  }
+}
+
+std::string torch_launcher(const Variable& variable) {
+  if (auto name = filled(variable, "PLAIT_LAUNCHER")) return *name;
+  return variable("TORCHELASTIC_RUN_ID") || variable("TORCHELASTIC_USE_AGENT_STORE") ? "torchrun" : "variables";
 }
 
 }  // namespace
@@ -38,31 +127,40 @@ std::optional<std::string> process_variable(const std::string& name) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-std::optional<RankEnvironment> read_launcher_environment(const Variable& variable) {
-  std::string given;
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) {
-    if (variable(name) && given.empty()) given = name;
-  }
-  if (given.empty()) return std::nullopt;
-  const std::string why = cat(given, " is set");
-  constexpr int64_t kMostRanks = 1 << 20;
-
+std::optional<RankEnvironment> read_launcher_environment(const Variable& variable,
+                                                         const std::function<std::string(const std::string&)>& ancestor) {
+  refuse_pet_without_launch(variable);
   RankEnvironment env;
-  env.world_size = number("WORLD_SIZE", required(variable, "WORLD_SIZE", why), 1, kMostRanks, "the number of ranks");
-  env.rank = number("RANK", required(variable, "RANK", why), 0, env.world_size - 1, cat("below WORLD_SIZE ", env.world_size));
-  env.local_world_size = env.world_size;
-  if (auto text = variable("LOCAL_WORLD_SIZE"); text && !text->empty()) {
-    env.local_world_size = number("LOCAL_WORLD_SIZE", *text, 1, env.world_size, cat("at most WORLD_SIZE ", env.world_size));
+  env.launcher = torch_launcher(variable);
+  auto view = launcher_view(variable, ancestor ? ancestor : launching_ancestor, &env.notices);
+  if (view && view->world_size.value == 1) view.reset();
+  if (view && env.launcher != "variables" && filled(variable, "RANK")) {
+    // srun or mpirun started a launcher on each node, and that one started us.
+    env.notices.push_back(cat(env.launcher, " runs inside ", view->launcher, ": the inner one counts (WORLD_SIZE=",
+                              variable("WORLD_SIZE").value_or(""), ", not ", said(view->world_size), ")"));
+    view.reset();
   }
-  env.local_rank = number("LOCAL_RANK", required(variable, "LOCAL_RANK", why), 0, env.local_world_size - 1,
-                          cat("below the number of ranks on this node, ", env.local_world_size));
-  if (env.world_size > 1) {
-    env.master_addr = required(variable, "MASTER_ADDR", why);
-    env.master_port = static_cast<int>(number("MASTER_PORT", required(variable, "MASTER_PORT", why), 1, 65535, "a TCP port"));
+
+  const LauncherView* outer = view ? &*view : nullptr;
+  TorchVariables plain(variable, outer);
+  if (!plain.any() && !view) return std::nullopt;
+  if (view) {
+    env.launcher = view->launcher;
+    env.job_id = view->job_id;
   }
+  plain.read(&env);
+  // One pod is the whole job: it starts its own ranks.
+  if (env.one_rank_a_node && env.world_size == 1) return std::nullopt;
+  set_address(variable, outer, cat(plain.any() ? plain.first() : view->rank.name, " is set"), &env);
+  if (env.one_rank_a_node) note_one_rank_a_node(&env);
+
+  if (auto id = filled(variable, "TORCHELASTIC_RUN_ID"); id && !view && *id != "none") env.job_id = *id;
+  if (auto count = given_number(variable, "TORCHELASTIC_RESTART_COUNT", 0, kMostRanks, "the launcher's restarts before this attempt"))
+    env.restart_count = count->value;
   // The torch launcher keeps the store itself; it writes str(bool).
-  const bool agent_store = variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  env.listen = env.rank == 0 && env.world_size > 1 && !agent_store;
+  env.foreign_store = variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  env.listen = env.rank == 0 && env.world_size > 1 && !env.foreign_store;
+  read_plait_variables(variable, &env);
   return env;
 }
 

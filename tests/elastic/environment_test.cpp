@@ -2,24 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include "tests/elastic/launcher_cases.h"
 
 namespace plait {
 namespace {
 
-std::optional<RankEnvironment> read(std::map<std::string, std::string> variables) {
-  return read_launcher_environment([variables](const std::string& name) -> std::optional<std::string> {
-    auto it = variables.find(name);
-    return it == variables.end() ? std::nullopt : std::optional<std::string>(it->second);
-  });
-}
+std::optional<RankEnvironment> read(const Variables& variables) { return read_launcher_environment(lookup(variables)); }
 
-std::map<std::string, std::string> torchrun() {
-  return {{"RANK", "5"},           {"WORLD_SIZE", "8"},      {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
-          {"MASTER_ADDR", "n0.x"}, {"MASTER_PORT", "29500"}, {"GROUP_RANK", "1"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
-}
+Variables torchrun() { return torchrun_rank(); }
 
-std::string message_without(std::map<std::string, std::string> variables) {
+std::string message_without(const Variables& variables) {
   try {
     read(variables);
   } catch (const Error& error) {
@@ -45,17 +37,21 @@ TEST(Environment, ReadsWhatTorchrunSets) {
   EXPECT_EQ(env->master_port, 29500);
   EXPECT_FALSE(env->listen);
   EXPECT_EQ(env->listen_fd, -1);
+  EXPECT_EQ(env->node_rank, 1);
+  EXPECT_EQ(env->launcher, "torchrun");
+  EXPECT_TRUE(env->foreign_store);
+  EXPECT_TRUE(env->notices.empty());
 }
 
 TEST(Environment, RankZeroListensOnlyWithoutAgentStore) {
   auto variables = torchrun();
-  variables["RANK"] = "0";
+  variables["RANK"] = variables["LOCAL_RANK"] = "0";
   EXPECT_FALSE(read(variables)->listen);
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   EXPECT_TRUE(read(variables)->listen);
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
   EXPECT_TRUE(read(variables)->listen);
-  variables["RANK"] = "1";
+  variables["RANK"] = variables["LOCAL_RANK"] = "1";
   EXPECT_FALSE(read(variables)->listen);
 }
 
@@ -94,6 +90,69 @@ TEST(Environment, MalformedValueIsNamed) {
     EXPECT_NE(message_without(variables).find(std::string("the environment variable ") + name + "=" + value + " is not a whole number"),
               std::string::npos)
         << name << "=" << value << ": " << message_without(variables);
+  }
+}
+
+TEST(Environment, LocalRankAboveRankIsNamed) {
+  auto variables = torchrun();
+  variables["RANK"] = "1";
+  variables["LOCAL_RANK"] = "3";
+  std::string message = message_without(variables);
+  EXPECT_NE(message.find("LOCAL_RANK=3 contradicts RANK=1"), std::string::npos) << message;
+}
+
+TEST(Environment, TorchrunsRestartAndJob) {
+  auto variables = torchrun();
+  variables["TORCHELASTIC_RESTART_COUNT"] = "2";
+  variables["TORCHELASTIC_RUN_ID"] = "none";
+  auto env = read(variables);
+  EXPECT_EQ(env->restart_count, 2);
+  EXPECT_EQ(env->job_id, "");
+  variables["TORCHELASTIC_RUN_ID"] = "job-7";
+  EXPECT_EQ(read(variables)->job_id, "job-7");
+}
+
+Variables plait_rank() {
+  return {{"RANK", "0"},
+          {"WORLD_SIZE", "2"},
+          {"LOCAL_RANK", "0"},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", "29500"},
+          {"PLAIT_LAUNCHER", "plait"},
+          {"PLAIT_BIND", "10.0.0.1"},
+          {"PLAIT_RDZV_TIMEOUT", "10"},
+          {"PLAIT_JOB_ID", "abc"},
+          {"PLAIT_LISTEN_FD", "7"},
+          {"PLAIT_STATUS_FD", "8"},
+          {"PLAIT_LAUNCHER_FD", "9"},
+          {"PLAIT_RESTART_COUNT", "3"}};
+}
+
+TEST(Environment, PlaitsOwnVariables) {
+  auto env = read(plait_rank());
+  EXPECT_EQ(env->launcher, "plait");
+  EXPECT_EQ(env->bind, "10.0.0.1");
+  EXPECT_EQ(env->rendezvous_timeout, std::chrono::seconds(10));
+  EXPECT_EQ(env->job_id, "abc");
+  EXPECT_TRUE(env->listen);
+  EXPECT_EQ(env->listen_fd, 7);
+  EXPECT_EQ(env->status_fd, 8);
+  EXPECT_EQ(env->launcher_fd, 9);
+  EXPECT_EQ(env->restart_count, 3);
+  auto second = plait_rank();
+  second["RANK"] = second["LOCAL_RANK"] = "1";
+  EXPECT_EQ(read(second)->listen_fd, -1) << "only rank 0 listens";
+}
+
+TEST(Environment, PlaitsOwnVariablesMalformed) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"PLAIT_RDZV_TIMEOUT", "0"}, {"PLAIT_RDZV_TIMEOUT", "10s"}, {"PLAIT_RDZV_TIMEOUT", "99999999"}, {"PLAIT_LISTEN_FD", "-1"},
+      {"PLAIT_STATUS_FD", "x"},    {"PLAIT_LAUNCHER_FD", "1.5"},  {"PLAIT_RESTART_COUNT", "-2"}};
+  for (auto [name, value] : wrong) {
+    auto variables = plait_rank();
+    variables[name] = value;
+    EXPECT_NE(message_without(variables).find(std::string(name) + "=" + value), std::string::npos) << message_without(variables);
   }
 }
 

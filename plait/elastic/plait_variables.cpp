@@ -1,0 +1,32 @@
+#include "plait/elastic/plait_variables.h"
+
+namespace plait {
+
+namespace {
+
+using detail::filled;
+using detail::given_number;
+using detail::kMostRanks;
+
+int descriptor(const Variable& variable, const std::string& name) {
+  auto fd = given_number(variable, name, 0, kMostRanks, "an inherited descriptor");
+  return fd ? static_cast<int>(fd->value) : -1;
+}
+
+}  // namespace
+
+void read_plait_variables(const Variable& variable, RankEnvironment* env) {
+  if (auto address = filled(variable, "PLAIT_BIND")) env->bind = *address;
+  if (auto id = filled(variable, "PLAIT_JOB_ID")) env->job_id = *id;
+  constexpr int64_t kWeek = 7 * 24 * 3600;
+  if (auto seconds = given_number(variable, "PLAIT_RDZV_TIMEOUT", 1, kWeek, "seconds to wait for all ranks"))
+    env->rendezvous_timeout = std::chrono::seconds(seconds->value);
+  if (auto count = given_number(variable, "PLAIT_RESTART_COUNT", 0, kMostRanks, "restarts before this attempt"))
+    env->restart_count = count->value;
+  int listen_fd = descriptor(variable, "PLAIT_LISTEN_FD");
+  if (env->listen) env->listen_fd = listen_fd;
+  env->status_fd = descriptor(variable, "PLAIT_STATUS_FD");
+  env->launcher_fd = descriptor(variable, "PLAIT_LAUNCHER_FD");
+}
+
+}  // namespace plait
