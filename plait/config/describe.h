@@ -164,12 +164,12 @@ void describe_lr_shape(Visitor& visit, C& c) {
   visit(SettingInfo{.name = at + "end_factor", .effect = "ramp: share of the learning rate at the end", .range = finite_from(0)},
         c.end_factor);
   visit(SettingInfo{.name = at + "total_periods",
-                    .effect = "linear, cosine, polynomial, ramp: length; run = up to the last update",
+                    .effect = "linear, cosine, polynomial, ramp: length; run = up to the last update, from the end of the warm-up on",
                     .unit = "updates or epochs",
                     .range = counts(0),
                     .zero_word = "run"},
         c.total_periods);
-  visit(SettingInfo{.name = at + "min_lr", .effect = "cosine: learning rate at the end", .range = finite_from(0)}, c.min_lr);
+  visit(SettingInfo{.name = at + "min_lr", .effect = "cosine, polynomial: learning rate at the end", .range = finite_from(0)}, c.min_lr);
 }
 
 template <class Visitor, class C>
@@ -190,7 +190,9 @@ void describe_lr_scheduler(Visitor& visit, C& c) {
 template <class Visitor, class C>
 void describe_loss_scale(Visitor& visit, C& c) {
   const std::string at = "train.loss_scale.";
-  visit(SettingInfo{.name = at + "dynamic", .effect = "float16: the scale follows overflows; false = init_scale stays"}, c.dynamic);
+  visit(SettingInfo{.name = at + "dynamic",
+                    .effect = "float16: the scale follows overflows; false = init_scale stays, steps that overflow are skipped"},
+        c.dynamic);
   visit(SettingInfo{.name = at + "init_scale", .effect = "float16: first loss scale", .range = finite_from(1)}, c.init_scale);
   visit(
       SettingInfo{
@@ -208,7 +210,7 @@ void describe_loss_scale(Visitor& visit, C& c) {
 template <class Visitor, class C>
 void describe_outputs(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "train.early_stop.patience",
-                    .effect = "evaluations in a row without a better first metric before training stops; 0 = off",
+                    .effect = "evaluations in a row without a better first metric of evaluation.metrics before training stops; 0 = off",
                     .range = counts(0)},
         c.early_stop.patience);
   visit(SettingInfo{.name = "train.early_stop.min_delta", .effect = "a smaller gain does not count", .range = finite_from(0)},

@@ -43,6 +43,14 @@ void put(GivenSettings* given, const std::string& name, GivenSetting from, const
   given->add(name, std::move(from));
 }
 
+// The same for a setting that must not be given natively as well.
+void put_new(GivenSettings* given, const std::string& name, GivenSetting from, const std::string& text) {
+  from.value = SettingNode{};
+  from.value.kind = SettingNode::Kind::kScalar;
+  from.value.text = text;
+  given->add(name, std::move(from));
+}
+
 void finish_seed(GivenSettings* given, bool is_hugging_face_form) {
   auto data_seed = take(given, "data_seed");
   if (!data_seed) return;
@@ -52,30 +60,92 @@ void finish_seed(GivenSettings* given, bool is_hugging_face_form) {
                 seed);
 }
 
+// save_only_model true: no checkpoints are asked for but weights, which train.save writes.
+void finish_weights(GivenSettings* given, const std::optional<GivenSetting>& strategy, const std::optional<GivenSetting>& steps,
+                    const std::optional<GivenSetting>& limit, const GivenSetting& only_model, std::vector<std::string>* notices) {
+  std::string word = strategy ? strategy->value.text : "steps";  // Hugging Face's default
+  auto kind = parse_enum_word<SaveStrategy>(word);
+  if (!kind && word != "best" && word != "False")
+    throw_error(ExitCode::kUsage, quote("save_strategy", *strategy), " is not one of no, epoch, steps, best");
+  bool saves = kind && *kind != SaveStrategy::kNo;
+  if (saves) put_new(given, "train.save.strategy", strategy ? *strategy : only_model, enum_word(*kind));
+  if (saves && *kind == SaveStrategy::kSteps) {
+    put_new(given, "train.save.interval", steps ? *steps : strategy ? *strategy : only_model, steps ? steps->value.text : "500");
+    if (!steps) notices->push_back("save_steps is not given: weights every 500 steps, as in Hugging Face");
+  } else if (steps) {
+    notices->push_back(cat(quote("save_steps", *steps), " has no effect with save_strategy ", word));
+  }
+  if (saves && limit) put_new(given, "train.save.keep", *limit, limit->value.text);
+  if (!saves && limit) notices->push_back(cat(quote("save_total_limit", *limit), " has no effect with save_strategy ", word));
+  if (saves)
+    notices->push_back(
+        cat(quote("save_only_model", only_model), ": weights go to weights/step_N in work_dir (Hugging Face: checkpoint-N)"));
+}
+
 void finish_saving(GivenSettings* given, bool is_hugging_face_form, std::vector<std::string>* notices) {
   auto strategy = take(given, "save_strategy");
   auto steps = take(given, "save_steps");
   auto limit = take(given, "save_total_limit");
+  auto only_model_given =
+      given->find(kPrefix + "save_only_model") ? std::optional(*given->find(kPrefix + "save_only_model")) : std::nullopt;
+  if (take_bool(given, "save_only_model").value_or(false)) return finish_weights(given, strategy, steps, limit, *only_model_given, notices);
   std::string word = strategy ? strategy->value.text : "";
   bool off = word == "no" || word == "false" || word == "False" || word == "best";
   if (strategy && !off) {
     if (word != "steps" && word != "epoch")
       throw_error(ExitCode::kUsage, quote("save_strategy", *strategy), " is not one of no, epoch, steps, best");
     throw_error(ExitCode::kUsage, quote("save_strategy", *strategy),
-                ": checkpoints during training are not available yet; accepted: no, best");
+                ": checkpoints during training are not available yet; accepted: no, best; save_only_model: true saves the weights alone");
   }
   for (const auto* given_save : {&steps, &limit}) {
     if (!*given_save) continue;
     const GivenSetting& save = **given_save;
     if (!off)
-      throw_error(ExitCode::kUsage, quote(save.written, save),
-                  ": checkpoints during training are not available yet; say save_strategy: no");
+      throw_error(
+          ExitCode::kUsage, quote(save.written, save),
+          ": checkpoints during training are not available yet; say save_strategy: no, or save_only_model: true for the weights alone");
     notices->push_back(cat(quote(save.written, save), " has no effect with save_strategy ", word));
   }
   if (is_hugging_face_form && !strategy)
     notices->push_back(
         "save_strategy is not given: plait writes output/ at the end and output_best/, no checkpoints in between yet (Hugging Face: every "
         "500 steps)");
+}
+
+// report_to tensorboard: event files in logging_dir, by default output_dir/runs.
+void finish_reports(GivenSettings* given, bool is_hugging_face_form, std::vector<std::string>* notices) {
+  const GivenSetting* found = given->find(kPrefix + "report_to");
+  std::optional<GivenSetting> report = found ? std::optional(*found) : std::nullopt;
+  given->erase(kPrefix + "report_to");
+  auto folder = take(given, "logging_dir");
+  bool tensorboard = false;
+  std::vector<std::string> words;
+  if (report && report->value.kind == SettingNode::Kind::kScalar) words.push_back(report->value.text);
+  if (report)
+    for (const auto& item : report->value.items) words.push_back(item.text);
+  for (const auto& word : words) {
+    if (word == "tensorboard" || word == "[tensorboard]") tensorboard = true;
+    else if (word != "none" && word != "[none]" && word != "[]" && !word.empty())
+      throw_error(ExitCode::kUsage, quote("report_to", *report), ": ", word, " is not available; accepted: none, tensorboard");
+  }
+  if (!tensorboard) {
+    if (folder) notices->push_back(cat(quote("logging_dir", *folder), " has no effect without report_to tensorboard"));
+    return;
+  }
+  if (folder) {
+    given->add("train.tensorboard.dir", *folder);
+  } else if (!given->has("train.tensorboard.dir")) {
+    const GivenSetting* work_dir = given->find("train.work_dir");
+    GivenSetting from = *report;
+    from.command_line = work_dir ? work_dir->command_line : true;  // the place that the relative path of work_dir counts from
+    put_new(given, "train.tensorboard.dir", from,
+            text_of(*given, "train.work_dir", is_hugging_face_form ? "trainer_output" : "runs/plait") + "/runs");
+  }
+  const GivenSetting* every = given->find("train.logging_steps");
+  if (every && !given->has("train.tensorboard.interval") && parse_integer_text(every->value.text).value_or(0) > 0) {
+    GivenSetting from = *every;
+    put(given, "train.tensorboard.interval", from, from.value.text);
+  }
 }
 
 void finish_evaluation(GivenSettings* given, bool is_hugging_face_form, std::vector<std::string>* notices) {
@@ -168,6 +238,19 @@ void finish_optim(GivenSettings* given) {
   put(given, "train.optimizer.type", *optim, adam ? "AdamW" : "SGD");
 }
 
+// Names that both sides know with another formula.
+void finish_schedule(GivenSettings* given) {
+  const GivenSetting* type = given->find("train.lr_scheduler.type");
+  if (!type || type->written != "lr_scheduler_type") return;
+  if (type->value.text == "inverse_sqrt")
+    throw_error(
+        ExitCode::kUsage, quote("lr_scheduler_type", *type),
+        ": Hugging Face's rises to learning_rate, plait's (train.lr_scheduler.type inverse_sqrt, also called noam) to learning_rate / "
+        "sqrt(warmup_steps); give train.lr_scheduler.type and learning_rate x sqrt(warmup_steps)");
+  if (type->value.text == "polynomial" && !given->has("train.lr_scheduler.min_lr"))
+    put(given, "train.lr_scheduler.min_lr", GivenSetting(*type), "1e-07");  // Hugging Face's lr_end
+}
+
 void finish_warmup(GivenSettings* given, std::vector<std::string>* notices) {
   const GivenSetting* type = given->find("train.lr_scheduler.type");
   const GivenSetting* steps = given->find("train.lr_scheduler.warmup_steps");
@@ -205,9 +288,11 @@ std::string translate_hugging_face(const HuggingFaceName& name, GivenSetting* gi
 void finish_hugging_face(GivenSettings* given, bool is_hugging_face_form, std::vector<std::string>* notices) {
   finish_seed(given, is_hugging_face_form);
   finish_saving(given, is_hugging_face_form, notices);
+  finish_reports(given, is_hugging_face_form, notices);
   finish_evaluation(given, is_hugging_face_form, notices);
   finish_best_model(given, is_hugging_face_form, notices);
   finish_optim(given);
+  finish_schedule(given);
   finish_warmup(given, notices);
   if (auto workers = take(given, "dataloader_num_workers"); workers && parse_integer_text(workers->value.text) != 0)
     notices->push_back(cat(quote("dataloader_num_workers", *workers), " has no effect: all cores tokenise before the first step"));

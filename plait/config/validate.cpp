@@ -6,6 +6,7 @@
 #include "plait/base/error.h"
 #include "plait/config/describe.h"
 #include "plait/config/enum_names.h"
+#include "plait/config/validate_train.h"
 
 namespace plait {
 
@@ -100,10 +101,6 @@ void check_rest(const Config& config) {
   if (t.norm_type != 2.0 && t.norm_type != INFINITY)
     refuse("train.norm_type ", t.norm_type, config.where("train.norm_type"), " is not 2 or inf; nearest valid value ",
            t.norm_type < 1e3 ? "2" : "inf");
-  if (t.lr_scheduler.warmup_steps > 0 && t.lr_scheduler.warmup_ratio > 0)
-    refuse("train.lr_scheduler.warmup_steps ", t.lr_scheduler.warmup_steps, config.where("train.lr_scheduler.warmup_steps"),
-           " and warmup_ratio ", t.lr_scheduler.warmup_ratio, config.where("train.lr_scheduler.warmup_ratio"),
-           " both say how long the warm-up is; keep one");
   std::set<std::string> seen;
   for (const auto& label : config.dataset.labels)
     if (!seen.insert(label).second) refuse("dataset.labels", config.where("dataset.labels"), " names ", label, " twice");
@@ -135,12 +132,18 @@ void validate(const Config& config) {
   check_ranges(config);
   check_layout(config);
   check_optimizer(config);
+  check_lr_scheduler(config);
+  check_loss_scale(config);
+  check_run_outputs(config);
   check_rest(config);
 }
 
 void require_training_settings(const Config& config) {
   if (config.model.path.empty()) refuse("no model given: model.path in the settings file, or --model FOLDER");
   if (config.dataset.train.file.empty()) refuse("no training data given: dataset.train.file in the settings file, or --train_file FILE");
+  if (config.train.early_stop.patience > 0 && config.dataset.valid.file.empty())
+    refuse("train.early_stop.patience ", config.train.early_stop.patience, config.where("train.early_stop.patience"),
+           " needs validation data: dataset.valid.file in the settings file, or --valid_file FILE");
 }
 
 }  // namespace plait

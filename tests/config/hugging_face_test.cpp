@@ -87,16 +87,76 @@ TEST(HuggingFace, OlderNamesWithANotice) {
   EXPECT_EQ(loaded.config.evaluation.interval, 500);
 }
 
+TEST(HuggingFace, WeightsDuringTraining) {
+  Loaded loaded = load_text("output_dir: o\nsave_only_model: true\nsave_strategy: epoch\nsave_total_limit: 3\nsave_steps: 5\n", "hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.save.strategy, SaveStrategy::kEpoch);
+  EXPECT_EQ(loaded.config.train.save.interval, 1);
+  EXPECT_EQ(loaded.config.train.save.keep, 3);
+  EXPECT_TRUE(has_notice(loaded, "save_steps 5 (hf.yaml:5) has no effect with save_strategy epoch"));
+  EXPECT_TRUE(has_notice(loaded, "weights go to weights/step_N"));
+  loaded = load_text("output_dir: o\nsave_only_model: true\n", "hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.save.strategy, SaveStrategy::kSteps);
+  EXPECT_EQ(loaded.config.train.save.interval, 500);
+  EXPECT_TRUE(has_notice(loaded, "weights every 500 steps"));
+  loaded = load_text("output_dir: o\nsave_only_model: true\nsave_strategy: steps\nsave_steps: 20\nsave_total_limit: null\n", "hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.save.interval, 20);
+  EXPECT_EQ(loaded.config.train.save.keep, 0);
+  loaded = load_text("output_dir: o\nsave_only_model: true\nsave_strategy: 'no'\n", "hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.save.strategy, SaveStrategy::kNo);
+}
+
+TEST(HuggingFace, Tensorboard) {
+  for (const char* value : {"tensorboard", "[tensorboard]", "\n  - tensorboard"}) {
+    Loaded loaded = load_text(std::string("output_dir: /r/o\nlogging_steps: 7\nreport_to: ") + value + "\n", "hf.yaml");
+    ASSERT_EQ(loaded.error, "") << value;
+    EXPECT_EQ(loaded.config.train.tensorboard.dir, "/r/o/runs");
+    EXPECT_EQ(loaded.config.train.tensorboard.interval, 7);
+  }
+  Loaded loaded = load_text("output_dir: o\nreport_to: tensorboard\nlogging_dir: /l\n", "hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.tensorboard.dir, "/l");
+  EXPECT_EQ(loaded.config.train.tensorboard.interval, 1);
+  loaded = load_text("output_dir: o\nlogging_dir: /l\nreport_to: none\n", "hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.tensorboard.dir, "");
+  EXPECT_TRUE(has_notice(loaded, "logging_dir /l (hf.yaml:2) has no effect"));
+  // A work_dir of the command line counts from the current folder, and so does what lies in it.
+  loaded = load_text("per_device_train_batch_size: 1\nreport_to: tensorboard\n", "deep/hf.yaml", {"", {{"work_dir", "w"}}, {}});
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.tensorboard.dir, loaded.config.train.work_dir + "/runs");
+  loaded = load_text("per_device_train_batch_size: 1\nreport_to: tensorboard\n", "deep/hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.tensorboard.dir, loaded.config.train.work_dir + "/runs");
+}
+
+TEST(HuggingFace, PolynomialEndsWhereHuggingFacesDoes) {
+  Loaded loaded = load_text("output_dir: o\nlr_scheduler_type: polynomial\nwarmup_steps: 2\n", "hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.lr_scheduler.type, LrSchedulerKind::kPolynomial);
+  EXPECT_EQ(loaded.config.train.lr_scheduler.min_lr, 1e-7);
+}
+
 TEST(HuggingFace, Refusals) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"learning_rat: 1", "unknown key learning_rat (hf.yaml:2); nearest known name: learning_rate"},
       {"num_train_epochs: 0.5", "num_train_epochs (train.max_epochs) 0.5 (hf.yaml:2) is not a whole number"},
-      {"save_strategy: steps", "checkpoints during training are not available yet"},
+      {"save_strategy: steps", "checkpoints during training are not available yet; accepted: no, best; save_only_model: true saves"},
       {"save_steps: 100", "save_steps 100 (hf.yaml:2): checkpoints"},
       {"save_strategy: sometimes", "is not one of no, epoch, steps, best"},
       {"gradient_checkpointing: true", "gradient_checkpointing true (hf.yaml:2): recomputation is not available yet; accepted: false"},
       {"dataloader_drop_last: true", "every row"},
-      {"report_to: wandb", "only metrics.jsonl"},
+      {"report_to: wandb", "report_to wandb (hf.yaml:2): wandb is not available; accepted: none, tensorboard"},
+      {"report_to: [tensorboard, wandb]", "wandb is not available"},
+      {"report_to: tensorboard\nlogging_dir: l\ntrain.tensorboard.dir: d", "train.tensorboard.dir is given twice"},
+      {"save_only_model: true\nsave_strategy: sometimes", "is not one of no, epoch, steps, best"},
+      {"save_only_model: true\nsave_steps: 0.1", "save_steps (train.save.interval) 0.1 (hf.yaml:3) is not a whole number"},
+      {"save_only_model: true\ntrain.save.keep: 2\nsave_total_limit: 3", "train.save.keep is given twice"},
+      {"save_only_model: maybe", "save_only_model maybe (hf.yaml:2) is not true or false"},
+      {"lr_scheduler_type: inverse_sqrt", "lr_scheduler_type inverse_sqrt (hf.yaml:2): Hugging Face's rises to learning_rate"},
       {"resume_from_checkpoint: runs/x", "not available yet"},
       {"push_to_hub: true", "not available"},
       {"deepspeed: ds.json", "not read yet"},
@@ -106,7 +166,7 @@ TEST(HuggingFace, Refusals) {
       {"metric_for_best_model: bleu", "metric_for_best_model bleu (hf.yaml:2) is not one of accuracy"},
       {"metric_for_best_model: loss\ngreater_is_better: true", "contradicts loss, which is better when smaller"},
       {"lr_scheduler_type: constant\nwarmup_steps: 5", "nearest valid value constant_with_warmup"},
-      {"lr_scheduler_type: polynomial", "is not one of linear, cosine, constant"},
+      {"lr_scheduler_type: cosine_with_restarts", "is not one of linear, cosine, constant"},
       {"fp16: true\nbf16: true", "contradicts"},
       {"model_parallel_size: {vision: 2}", "not available yet"},
       {"eval_strategy: steps\neval_steps: 2\nevaluation_strategy: steps", "is given twice"},

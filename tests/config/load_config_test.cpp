@@ -204,7 +204,10 @@ TEST(LoadConfig, PrintedConfigReadsBack) {
         "train: {optimizer: {type: SGD, params: {momentum: 0.9, nesterov: yes}}, max_steps: 7, lr_scheduler: {type: cosine, warmup_steps: "
         "3},\n"
         "  distributed: {schedule: interleaved_1f1b, pipeline_parallel_size: 2, virtual_pipeline_size: 2, pipeline_layers: [1, 2, 3, "
-        "4]}}\n"}) {
+        "4]}}\n",
+        "train: {lr_scheduler: {type: multi_step, milestones: [2, 4], gamma: 0.3, by_epoch: true, warmup: exponential, "
+        "warmup_start_factor: 0.1, warmup_steps: 5},\n  dtype: float16, loss_scale: {dynamic: false, init_scale: 128}, early_stop: "
+        "{patience: 2, min_delta: 0.01},\n  save: {strategy: steps, interval: 7, keep: 3}, tensorboard: {dir: tb, interval: 9}}\n"}) {
     Loaded first = load_text(text);
     ASSERT_EQ(first.error, "") << text;
     std::string printed = print_config(first.config);
@@ -217,6 +220,8 @@ TEST(LoadConfig, PrintedConfigReadsBack) {
     EXPECT_EQ(second.config.train.dropout, first.config.train.dropout);
     EXPECT_EQ(second.config.train.distributed.pipeline_layers, first.config.train.distributed.pipeline_layers);
     EXPECT_EQ(second.config.evaluation.strategy, first.config.evaluation.strategy);
+    EXPECT_EQ(second.config.train.lr_scheduler.milestones, first.config.train.lr_scheduler.milestones);
+    EXPECT_EQ(second.config.train.tensorboard.dir, first.config.train.tensorboard.dir);
   }
 }
 

@@ -48,6 +48,24 @@ TEST(LossScaler, StaysBetweenItsLimits) {
   EXPECT_EQ(scaler.scale(), LossScaler::kMaxScale);
 }
 
+TEST(LossScaler, StaticStaysAndGivesUp) {
+  LossScaleConfig config;
+  config.dynamic = false;
+  config.init_scale = 128;
+  config.growth_interval = 2;
+  LossScaler scaler(config, true);
+  for (int i = 0; i < 10; ++i) scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 128.0);
+  for (int64_t i = 1; i < LossScaler::kMaxStaticOverflows; ++i) scaler.update(true);
+  EXPECT_FALSE(scaler.exhausted());
+  scaler.update(false);  // one good step starts the count anew
+  for (int64_t i = 1; i < LossScaler::kMaxStaticOverflows; ++i) scaler.update(true);
+  EXPECT_FALSE(scaler.exhausted());
+  scaler.update(true);
+  EXPECT_TRUE(scaler.exhausted());
+  EXPECT_EQ(scaler.scale(), 128.0);
+}
+
 TEST(LossScaler, OffMeansOne) {
   LossScaler scaler(LossScaleConfig{}, false);
   scaler.update(true);
