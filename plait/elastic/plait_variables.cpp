@@ -1,5 +1,7 @@
 #include "plait/elastic/plait_variables.h"
 
+#include "plait/rendezvous/secret.h"
+
 namespace plait {
 
 namespace {
@@ -27,6 +29,12 @@ void read_plait_variables(const Variable& variable, RankEnvironment* env) {
   if (env->listen) env->listen_fd = listen_fd;
   env->status_fd = descriptor(variable, "PLAIT_STATUS_FD");
   env->launcher_fd = descriptor(variable, "PLAIT_LAUNCHER_FD");
+  int secret_fd = descriptor(variable, "PLAIT_SECRET_FD");
+  auto secret_file = filled(variable, "PLAIT_SECRET_FILE");
+  if (secret_fd >= 0 && secret_file)
+    throw_error(ExitCode::kUsage, "PLAIT_SECRET_FD=", secret_fd, " contradicts PLAIT_SECRET_FILE=", *secret_file, ": give one of them");
+  if (secret_fd >= 0) env->secret = rendezvous::read_secret_descriptor(secret_fd);
+  if (secret_file) env->secret = rendezvous::read_secret_file(*secret_file);
 }
 
 }  // namespace plait

@@ -1,6 +1,10 @@
 #include "plait/elastic/environment.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 #include "tests/elastic/launcher_cases.h"
 
@@ -154,6 +158,27 @@ TEST(Environment, PlaitsOwnVariablesMalformed) {
     variables[name] = value;
     EXPECT_NE(message_without(variables).find(std::string(name) + "=" + value), std::string::npos) << message_without(variables);
   }
+}
+
+TEST(Environment, SecretFromDescriptorOrFile) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "abcdef\n", 7), 7);
+  ::close(ends[1]);
+  auto variables = plait_rank();
+  variables["PLAIT_SECRET_FD"] = std::to_string(ends[0]);
+  EXPECT_EQ(read(variables)->secret, "abcdef");
+
+  std::string path = (std::filesystem::temp_directory_path() / "plait_secret_XXXXXX").string();
+  int fd = ::mkstemp(path.data());  // mode 0600
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::write(fd, "from a file", 11), 11);
+  ::close(fd);
+  variables["PLAIT_SECRET_FILE"] = path;
+  EXPECT_NE(message_without(variables).find("contradicts PLAIT_SECRET_FILE="), std::string::npos);
+  variables.erase("PLAIT_SECRET_FD");
+  EXPECT_EQ(read(variables)->secret, "from a file");
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -1,0 +1,120 @@
+"""Ranks started by OpenMPI's and MPICH's launchers from Debian (setup/test_launchers.sh): the same losses as plait's own ranks. plait uses no MPI
+library; only the launchers' variables are read."""
+import os
+import shutil
+import subprocess
+import unittest
+
+import tiny
+import two_nodes
+from program import PROGRAM, ProgramTest, layout_flags, write_text
+
+OPENMPI, HYDRA = shutil.which("mpirun.openmpi"), shutil.which("mpiexec.hydra")
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+OPENMPI_WORDS = [OPENMPI, "--oversubscribe"]
+
+
+class MpiTest(ProgramTest):
+    def words(self, work_dir, layout):
+        rows = tiny.bert_rows(self.path("rows.jsonl"), 20)
+        return ["train", "--model", tiny.BERT, "--train_file", rows, "--valid_file", rows, "--set", "train.batch_size=8", "--set", "train.max_epochs=1",
+                "--work_dir", self.path(work_dir), *layout_flags(layout)]
+
+    def launcher(self, words):
+        return subprocess.Popen(words, cwd=self.folder, env=self.environment(OMP_NUM_THREADS="1", **AS_ROOT), stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+
+    def launch(self, *words, timeout=180):
+        return self.finish(self.launcher(words), timeout)
+
+    def same_run(self, layout, *words):
+        self.ok(*self.words("own", layout), OMP_NUM_THREADS="1")
+        done = self.launch(*words, PROGRAM, *self.words("mpi", layout))
+        self.assertEqual(done.code, 0, done)
+        self.assert_like_own("mpi")
+        return done
+
+    def assert_like_own(self, work_dir):
+        own, mpi = self.metrics("own"), self.metrics(work_dir)
+        self.assertEqual([s["step"] for s in mpi[0]], [1, 2, 3])
+        self.assert_same_losses(mpi[0], own[0], 1e-6, work_dir)
+        self.assert_close([mpi[1][0]["eval_loss"]], [own[1][0]["eval_loss"]], 1e-6)
+        self.assertEqual(self.left_behind(), [])
+
+    def two_jobs_at_once(self, *words):
+        jobs = [self.launcher([*words, PROGRAM, *self.words(f"job{i}", "2x1x1")]) for i in (0, 1)]
+        done = [self.finish(job, 180) for job in jobs]
+        self.assertEqual([d.code for d in done], [0, 0], "\n".join(map(str, done)))
+        self.assertEqual(self.metrics("job0")[0][-1]["loss"], self.metrics("job1")[0][-1]["loss"])
+
+    def one_rank_is_no_launcher(self, *words):
+        done = self.launch(*words, PROGRAM, *self.words("single", "1x2x1"))
+        self.assertEqual(done.code, 0, done)
+        self.assertTrue(os.path.exists(self.path("single", "logs", "rank_1.log")), "plait starts its own two ranks")
+
+    def refused(self, code, fragment, *words):
+        """A rank's own code is in its output; the launcher returns it or one of its own."""
+        done = self.launch(*words, timeout=60)
+        self.assertNotEqual(done.code, 0, done)
+        self.assertIn(fragment, done.out + done.err, done)
+        self.assertEqual(done.code, code, done)
+        self.assertEqual(self.left_behind(), [])
+
+
+@unittest.skipUnless(OPENMPI, "no OpenMPI here: setup/test_launchers.sh installs its launcher")
+class OpenMpi(MpiTest):
+    def test_same_run(self):
+        self.same_run("1x2x2", *OPENMPI_WORDS, "-n", "4")
+
+    def test_two_jobs_at_once(self):
+        self.two_jobs_at_once(*OPENMPI_WORDS, "-n", "2")
+
+    def test_one_rank_is_no_launcher(self):
+        self.one_rank_is_no_launcher(*OPENMPI_WORDS, "-n", "1")
+
+    def test_wrong_number_of_ranks(self):
+        self.refused(2, "there are 3 ranks", *OPENMPI_WORDS, "-n", "3", PROGRAM, *self.words("wrong", "2x1x2"))
+
+    def test_contradiction(self):
+        self.refused(2, "WORLD_SIZE=8 contradicts OMPI_COMM_WORLD_SIZE=2", *OPENMPI_WORDS, "-n", "2", "-x", "WORLD_SIZE=8", PROGRAM, *self.words("wrong", "2x1x1"))
+
+    def test_two_nodes(self):
+        reason = two_nodes.why_not()
+        if reason:
+            self.skipTest(reason)
+        self.ok(*self.words("own", "2x1x2"), OMP_NUM_THREADS="1")
+        with two_nodes.TwoNodes(self.environment()) as nodes:
+            # Stands in for ssh: "agent HOST COMMAND".
+            agent = write_text(self.path("agent.sh"), f"#!/bin/sh\nshift\nexec nsenter -t {nodes.holders[1].pid} --net --uts -- sh -c \"$*\"\n")
+            os.chmod(agent, 0o755)
+            hosts = ",".join(f"{address}:2" for address in two_nodes.ADDRESSES)
+            done = self.launch(*nodes.command(0, [OPENMPI, "-n", "4", "--host", hosts, "--mca", "plm_rsh_agent", agent, PROGRAM, *self.words("mpi", "2x1x2")]))
+            self.assertEqual(done.code, 0, done)
+        self.assertIn(two_nodes.ADDRESSES[0], done.err)
+        self.assert_like_own("mpi")
+
+
+@unittest.skipUnless(HYDRA, "no MPICH here: setup/test_launchers.sh installs its launcher")
+class Mpich(MpiTest):
+    def test_same_run(self):
+        self.same_run("2x1x2", HYDRA, "-n", "4")
+
+    def test_two_jobs_at_once(self):
+        self.two_jobs_at_once(HYDRA, "-n", "2")
+
+    def test_one_rank_is_no_launcher(self):
+        self.one_rank_is_no_launcher(HYDRA, "-n", "1")
+
+    def test_wrong_number_of_ranks(self):
+        self.refused(2, "there are 3 ranks", HYDRA, "-n", "3", PROGRAM, *self.words("wrong", "2x1x2"))
+
+    def test_two_nodes_need_an_address(self):
+        """Two of Hydra's proxies on this machine, which it takes for two hosts."""
+        hosts = [HYDRA, "-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2"]
+        self.refused(2, "MASTER_ADDR is not set", *hosts, PROGRAM, *self.words("none", "2x1x1"))
+        self.ok(*self.words("own", "2x1x1"), OMP_NUM_THREADS="1")
+        self.assertEqual(self.launch(*hosts, "-genv", "MASTER_ADDR", "127.0.0.1", "-genv", "MASTER_PORT", "29731", PROGRAM, *self.words("mpi", "2x1x1")).code, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
