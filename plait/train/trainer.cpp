@@ -147,7 +147,7 @@ bool Trainer::evaluate_now(int64_t step) {
   if (!early_stop_->should_stop(value)) return false;
   if (step + 1 < plan_.num_steps)
     say_(cat("early stop after step ", step + 1, " of ", plan_.num_steps, ": ", c.train.early_stop.patience,
-             " evaluations in a row without an eval_", metric_name(first), " better than ", *early_stop_->best(),
+             " evaluations in a row without an eval_", metric_name(first), " better than ", early_stop_->best(),
              c.train.early_stop.min_delta > 0 ? cat(" by more than ", c.train.early_stop.min_delta) : "", " (train.early_stop)"));
   return true;
 }
@@ -165,6 +165,8 @@ bool Trainer::stop_now(int64_t step) {
   if (summary_.stop_signal == 0) return false;
   summary_.num_steps = step + 1;
   progress_.break_line();
+  say_(cat(stop_text(summary_.stop_signal, step + 1, plan_.num_steps), "; ",
+           summary_.best_folder.empty() ? "no weights were written" : cat("the last weights written are ", summary_.best_folder)));
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -20,6 +21,8 @@
 #include <thread>
 
 #include "plait/base/log.h"
+#include "plait/elastic/rank_watch.h"
+#include "plait/elastic/status_page.h"
 
 namespace plait {
 namespace {
@@ -138,19 +141,23 @@ class Launcher : public ::testing::Test {
 };
 
 TEST_F(Launcher, AllRanksRunAndTheirOutputIsTold) {
-  EXPECT_EQ(run(options(3,
-                        [](const RankEnvironment& env) {
-                          std::cout << "rank " << env.rank << " local " << env.local_rank << " of " << env.world_size << " here "
-                                    << env.local_world_size << " listen " << env.listen << std::endl;
-                          log_info("quiet ", env.rank);
-                          std::cout << "without end";
-                          return env.master_addr == "127.0.0.1" && env.master_port > 0 ? 0 : 1;
-                        })),
-            0);
-  for (const char* line : {"rank 0 local 0 of 3 here 3 listen 1\n", "[rank 1] rank 1 local 1 of 3 here 3 listen 0\n",
-                           "[rank 2] rank 2 local 2 of 3 here 3 listen 0\n", "[rank 1] without end\n"}) {
+  auto launch = options(3, [](const RankEnvironment& env) {
+    std::cout << "rank " << env.rank << " local " << env.local_rank << " of " << env.world_size << " here " << env.local_world_size
+              << " listen " << env.listen << std::endl;
+    log_info("quiet ", env.rank);
+    std::cout << "without end";
+    return env.master_addr == "127.0.0.1" && env.master_port > 0 ? 0 : 1;
+  });
+  launch.layout = MeshLayout{1, 1, 3};
+  launch.shown = {{}, {}, {Shown::kLines, std::nullopt}};
+  EXPECT_EQ(run(launch), 0);
+  const std::string host = short_host_name();
+  for (const std::string& line :
+       {std::string("rank 0 local 0 of 3 here 3 listen 1\n"), cat("[", host, " 2 (0,0,2)] rank 2 local 2 of 3 here 3 listen 0\n"),
+        cat("[", host, " 2 (0,0,2)] without end\n")}) {
     EXPECT_NE(out_.find(line), std::string::npos) << line << "in\n" << out_;
   }
+  EXPECT_EQ(out_.find("rank 1 local"), std::string::npos) << "rank 0 only, and whose lines are asked for";
   EXPECT_NE(err_.find("quiet 0\n"), std::string::npos);
   EXPECT_EQ(err_.find("quiet 1"), std::string::npos);
 }
@@ -164,6 +171,7 @@ TEST_F(Launcher, OnlyRankZeroHoldsTheListeningSocketAndOthersReachIt) {
   auto body = [](const RankEnvironment& env) {
     if (env.rank == 0) {
       char letter = 0;
+      if (::listen(env.listen_fd, 8) != 0) return 5;
       int peer = ::accept(env.listen_fd, nullptr, nullptr);
       return ::read(peer, &letter, 1) == 1 && letter == 'p' ? 0 : 1;
     }
@@ -174,7 +182,11 @@ TEST_F(Launcher, OnlyRankZeroHoldsTheListeningSocketAndOthersReachIt) {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(static_cast<uint16_t>(env.master_port));
     int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return 3;
+    int tries = 0;  // refused until rank 0 listens
+    while (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+      if (errno != ECONNREFUSED || ++tries > 1000) return 3;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
     return ::write(fd, "p", 1) == 1 ? 0 : 4;
   };
   EXPECT_EQ(run(options(3, body)), 0) << err_;
@@ -187,12 +199,36 @@ TEST_F(Launcher, FirstFailingRanksCodeIsReturnedAndNamedLast) {
     throw_error(ExitCode::kCheckpoint, "model.safetensors is cut short");
     return 0;
   });
-  launch.rank_labels = {"rank 0 (dp 0, pp 0, tp 0)", "rank 1 (dp 0, pp 0, tp 1)", "rank 2 (dp 0, pp 1, tp 0)", "rank 3 (dp 0, pp 1, tp 1)"};
+  launch.layout = MeshLayout{1, 2, 2};
   EXPECT_EQ(run(launch), 4);
   EXPECT_LT(seconds_, 8);
   EXPECT_EQ(last_line(err_), "error: rank 2 (dp 0, pp 1, tp 0) failed first, with exit code 4: model.safetensors is cut short");
-  EXPECT_NE(err_.find("[rank 2 (dp 0, pp 1, tp 0)] before 24\n"), std::string::npos) << err_;
+  auto block = err_.find("\nROOT CAUSE\n");
+  ASSERT_NE(block, std::string::npos) << err_;
+  EXPECT_NE(err_.find(cat("  rank     rank 2 (dp 0, pp 1, tp 0) on ", short_host_name(), ", process "), block), std::string::npos) << err_;
+  EXPECT_NE(
+      err_.find("    | before 24\n    | error: model.safetensors is cut short\nconsequences: ranks 0, 1, 3: stopped by the launcher\n",
+                block),
+      std::string::npos)
+      << err_;
   EXPECT_EQ(err_.find("before 5\n"), std::string::npos) << err_;
+}
+
+TEST_F(Launcher, StatusPageTellsStepPhaseAndCoordinateOfADeadRank) {
+  auto body = [](const RankEnvironment& env) {
+    StatusPage page = StatusPage::attach(env.status_fd);
+    if (!page.status()) return 20;
+    if (env.rank == 0) sleep_long();
+    page.status()->set_coordinate(1, 2, 3);
+    page.status()->enter_step(17);
+    page.status()->enter(RankPhase::kEvaluate);
+    ::raise(SIGKILL);
+    return 21;
+  };
+  EXPECT_EQ(run(options(2, body)), 6);
+  EXPECT_NE(err_.find("  rank     rank 1 (dp 1, pp 2, tp 3) on "), std::string::npos) << err_;
+  EXPECT_NE(err_.find("  phase    evaluation, step 17\n"), std::string::npos) << err_;
+  EXPECT_EQ(last_line(err_).find("error: rank 1 (dp 1, pp 2, tp 3) failed first, with signal 9"), 0u) << err_;
 }
 
 TEST_F(Launcher, ExceptionThatIsNoErrorIsABug) {
@@ -262,6 +298,93 @@ TEST_F(Launcher, SignalsAreForwardedAndTold) {
   }
 }
 
+TEST_F(Launcher, RanksThatStopWhenAskedHaveTheirTime) {
+  auto launch = options(2, [](const RankEnvironment& env) {
+    RankWatch watch(env);
+    RunControl control = watch.control();
+    control.stop->heeded = true;
+    while (control.stop->signal == 0) std::this_thread::sleep_for(milliseconds(5));
+    std::this_thread::sleep_for(milliseconds(700));  // longer than `grace`
+    std::cout << "stopped for " << control.stop->signal << std::endl;
+    return 128 + control.stop->signal;
+  });
+  launch.grace = milliseconds(300);
+  start(launch);
+  wait_for_ranks(2);
+  std::this_thread::sleep_for(milliseconds(200));
+  ::kill(launcher_pid(), SIGTERM);
+  EXPECT_EQ(finish(), 143);
+  EXPECT_NE(out_.find("stopped for 15\n"), std::string::npos) << out_ << err_;
+  EXPECT_EQ(err_.find("ROOT CAUSE"), std::string::npos) << err_;
+}
+
+TEST_F(Launcher, ASignalToOneRankThatStopsTheRunIsNoFailure) {
+  auto launch = options(2, [](const RankEnvironment& env) {
+    std::this_thread::sleep_for(milliseconds(env.rank == 0 ? 100 : 400));
+    return 130;
+  });
+  launch.grace = milliseconds(100);
+  EXPECT_EQ(run(launch), 130);
+  EXPECT_EQ(last_line(err_), "ranks ended by signal 2 (Interrupt): all 2 ranks are gone");
+}
+
+TEST_F(Launcher, ARankThatHeedsSignalsIsEndedAllTheSameWhenAnotherFails) {
+  auto launch = options(2, [](const RankEnvironment& env) {
+    if (env.rank == 1) {
+      std::this_thread::sleep_for(milliseconds(300));
+      return 9;
+    }
+    RankWatch watch(env);
+    watch.control().stop->heeded = true;
+    sleep_long();
+  });
+  EXPECT_EQ(run(launch), 9);
+  EXPECT_LT(seconds_, 5);
+  EXPECT_NE(err_.find("consequences: rank 0: stopped by the launcher\n"), std::string::npos) << err_;
+}
+
+TEST_F(Launcher, RestartsThenGivesUp) {
+  auto launch = options(2, [](const RankEnvironment& env) {
+    if (env.rank == 0) std::cout << "attempt " << env.restart_count << " at " << (env.master_port > 0) << std::endl;
+    if (env.rank == 0) sleep_long();
+    std::this_thread::sleep_for(milliseconds(200));  // until rank 0 has said its line
+    return env.restart_count < 2 ? 4 : 9;
+  });
+  launch.max_restarts = 2;
+  EXPECT_EQ(run(launch), 10);
+  EXPECT_EQ(out_, "attempt 0 at 1\nattempt 1 at 1\nattempt 2 at 1\n");
+  EXPECT_NE(err_.find("restart 1 of 2: all 2 ranks start anew\n"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("error: all 2 restarts are used up\n"), std::string::npos) << err_;
+  EXPECT_EQ(last_line(err_), "error: rank 1 failed first, with exit code 9");
+  launch = options(2, [](const RankEnvironment& env) { return env.restart_count == 1 ? 0 : 4; });
+  launch.max_restarts = 3;
+  EXPECT_EQ(run(launch), 0);
+}
+
+TEST_F(Launcher, AGrandchildThatWatchesGoesWithTheLauncher) {
+  // What `plait launch -- sh -c 'plait train'` does: the kernel's death signal reaches the direct child only.
+  start(options(2, [this](const RankEnvironment& env) {
+    pid_t child = ::fork();
+    if (child == 0) {
+      RankWatch watch(env);
+      std::ofstream(folder_ / cat("pid_grandchild_", env.rank)) << ::getpid();
+      sleep_long();
+    }
+    sleep_long();
+    return 0;
+  }));
+  pid_t launcher = launcher_pid();
+  wait_for_ranks(4);
+  ::kill(launcher, SIGKILL);
+  EXPECT_EQ(finish(), 1000 + SIGKILL);
+  auto any_left = [&] {
+    auto pids = rank_pids();
+    return std::any_of(pids.begin(), pids.end(), is_running);
+  };
+  for (int i = 0; i < 500 && any_left(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_FALSE(any_left());
+}
+
 TEST_F(Launcher, NothingIsLeftWhenTheLauncherItselfIsKilled) {
   start(options(4, [](const RankEnvironment&) {
     ::signal(SIGTERM, SIG_IGN);
@@ -316,7 +439,7 @@ TEST_F(Launcher, BusyPortIsNamed) {
   auto launch = options(2, [](const RankEnvironment&) { return 0; });
   launch.master_port = ntohs(address.sin_port);
   EXPECT_EQ(run(launch), 5);
-  EXPECT_NE(err_.find(cat("127.0.0.1:", launch.master_port)), std::string::npos) << err_;
+  EXPECT_NE(err_.find(cat("cannot listen on 127.0.0.1:", launch.master_port)), std::string::npos) << err_;
   ::close(fd);
 }
 
@@ -353,6 +476,7 @@ TEST_F(Launcher, OnATerminalRankZeroSeesOne) {
     std::cout << "tty " << ::isatty(STDOUT_FILENO) << ::isatty(STDERR_FILENO) << " width " << size.ws_col << std::endl;
     return 0;
   });
+  launch.shown = {{}, {Shown::kLines, Shown::kLines}};
   winsize size{};
   size.ws_col = 77;
   size.ws_row = 20;
@@ -371,7 +495,7 @@ TEST_F(Launcher, OnATerminalRankZeroSeesOne) {
   ::close(terminal);
   EXPECT_EQ(status, 0);
   EXPECT_NE(seen.find("tty 11 width 77\r\n"), std::string::npos) << seen;
-  EXPECT_NE(seen.find("[rank 1] tty 00 width 0\r\n"), std::string::npos) << seen;
+  EXPECT_NE(seen.find(cat("[", short_host_name(), " 1] tty 00 width 0\r\n")), std::string::npos) << seen;
 }
 
 }  // namespace
