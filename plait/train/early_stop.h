@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "plait/config/config.h"
 
@@ -15,7 +14,8 @@ class EarlyStop {
 
   // After each evaluation. True: training should stop now. Never true with patience 0.
   bool should_stop(double value) {
-    if (!best_ || (higher_ ? value - *best_ : *best_ - value) > config_.min_delta) {
+    if (first_ || (higher_ ? value - best_ : best_ - value) > config_.min_delta) {
+      first_ = false;
       best_ = value;
       num_waited_ = 0;
     } else {
@@ -23,12 +23,14 @@ class EarlyStop {
     }
     return config_.patience > 0 && num_waited_ >= config_.patience;
   }
-  std::optional<double> best() const { return best_; }
+  // The value to beat; 0 before the first evaluation.
+  double best() const { return best_; }
 
  private:
   EarlyStopConfig config_;
   bool higher_;
-  std::optional<double> best_;
+  bool first_ = true;
+  double best_ = 0;
   int64_t num_waited_ = 0;
 };
 
