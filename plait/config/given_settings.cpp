@@ -6,6 +6,7 @@
 #include "plait/base/error.h"
 #include "plait/config/describe.h"
 #include "plait/config/hugging_face.h"
+#include "plait/config/modelscope.h"
 #include "plait/config/scalar.h"
 
 namespace plait {
@@ -41,8 +42,24 @@ const std::map<std::string, std::string>& short_flags() {
   return flags;
 }
 
-// Records one setting; shorthands that need no other setting to be understood are taken apart here.
-void record(const std::string& canonical, GivenSetting given, GivenSettings* out) {
+void check_one_optimizer(const SettingNode& tree) {
+  const SettingNode* train = tree.find("train");
+  const SettingNode* distributed = train ? train->find("distributed") : nullptr;
+  const SettingNode* outer = train ? train->find("optimizer") : nullptr;
+  const SettingNode* inner = distributed ? distributed->find("optimizer") : nullptr;
+  if (outer && inner)
+    throw_error(ExitCode::kUsage, "optimizer is given twice: train.optimizer (", outer->origin, ") and train.distributed.optimizer (",
+                inner->origin, "); keep one");
+}
+
+[[noreturn]] void unknown_key(const std::string& path, const SettingEntry& entry, const SettingNames& names) {
+  std::string near = names.nearest_dotted(path);
+  std::string hint = near.empty() ? cat("known here: ", names.members(parent_of(path))) : cat("nearest known key: ", near);
+  throw_error(ExitCode::kUsage, entry.origin, ": unknown key ", path, "; ", hint);
+}
+}  // namespace
+
+void record_setting(const std::string& canonical, GivenSetting given, GivenSettings* out) {
   const SettingNode& value = given.value;
   if (canonical == "train.distributed.model_parallel_size" && value.is_map())
     throw_error(ExitCode::kUsage, quote(given.written, given),
@@ -67,23 +84,6 @@ void record(const std::string& canonical, GivenSetting given, GivenSettings* out
   }
   out->add(canonical, std::move(given));
 }
-
-void check_one_optimizer(const SettingNode& tree) {
-  const SettingNode* train = tree.find("train");
-  const SettingNode* distributed = train ? train->find("distributed") : nullptr;
-  const SettingNode* outer = train ? train->find("optimizer") : nullptr;
-  const SettingNode* inner = distributed ? distributed->find("optimizer") : nullptr;
-  if (outer && inner)
-    throw_error(ExitCode::kUsage, "optimizer is given twice: train.optimizer (", outer->origin, ") and train.distributed.optimizer (",
-                inner->origin, "); keep one");
-}
-
-[[noreturn]] void unknown_key(const std::string& path, const SettingEntry& entry, const SettingNames& names) {
-  std::string near = names.nearest_dotted(path);
-  std::string hint = near.empty() ? cat("known here: ", names.members(parent_of(path))) : cat("nearest known key: ", near);
-  throw_error(ExitCode::kUsage, entry.origin, ": unknown key ", path, "; ", hint);
-}
-}  // namespace
 
 void GivenSettings::add(const std::string& name, GivenSetting given) {
   auto it = by_name_.find(name);
@@ -199,6 +199,7 @@ std::string SettingNames::nearest_flag(const std::string& flag) const {
   std::vector<std::string> words;
   for (const auto& [name, canonical] : short_flags()) words.push_back(name);
   for (const auto& known : hugging_face_names()) words.push_back(known.name);
+  for (const auto& known : modelscope_names()) words.push_back(known.name);
   for (const auto& [name, canonical] : canonical_) words.push_back(last_of(name));
   for (const auto& [name, canonical] : canonical_) words.push_back(name);
   return nearest(flag, words);
@@ -220,7 +221,7 @@ void collect_native(const SettingNode& tree, const std::string& prefix, const Se
     std::string path = prefix.empty() ? entry.key : cat(prefix, ".", entry.key);
     std::string canonical = names.canonical(path);
     if (!canonical.empty()) {
-      record(canonical, {entry.value, path, entry.origin, command_line}, out);
+      record_setting(canonical, {entry.value, path, entry.origin, command_line}, out);
     } else if (names.is_section(path)) {
       if (entry.value.is_map()) collect_native(entry.value, path, names, command_line, out);
       else if (!entry.value.is_null())
@@ -248,6 +249,8 @@ void collect_flag(const std::string& flag, const SettingNode& value, const std::
     throw_error(ExitCode::kUsage, quote(name, given), ": ", unavailable.why,
                 unavailable.off.empty() ? "" : cat("; accepted: ", join(unavailable.off, " | ")));
   }
+  if (const ModelScopeName* known = find_modelscope_name(name); known && !value.is_map())
+    return collect_modelscope_name(*known, std::move(given), out);
   if (value.is_map() && names.is_section(name)) return collect_native(value, name, names, command_line, out);
   std::string canonical = names.canonical_of_flag(name);
   if (canonical.empty()) {
@@ -262,7 +265,7 @@ void collect_flag(const std::string& flag, const SettingNode& value, const std::
     throw_error(ExitCode::kUsage, name, " (", origin, ") is a section: give {", names.members(canonical), "} or one dotted name");
   for (const auto& known : hugging_face_names())
     if (known.name == name && known.canonical == canonical) canonical = translate_hugging_face(known, &given);
-  record(canonical, std::move(given), out);
+  record_setting(canonical, std::move(given), out);
 }
 
 }  // namespace plait

@@ -69,6 +69,9 @@ struct Shorthand {
 };
 const std::vector<Shorthand>& shorthands();
 
+// Records one setting by its canonical name; shorthands that need no other setting to be understood are taken apart here.
+void record_setting(const std::string& canonical, GivenSetting given, GivenSettings* out);
+
 // Reads a native tree (or the part of it below `prefix`) into `out`. Unknown keys: Error(kUsage) with place and nearest known key.
 void collect_native(const SettingNode& tree, const std::string& prefix, const SettingNames& names, bool command_line, GivenSettings* out);
 

@@ -133,11 +133,8 @@ TEST(BadSettings, Texts) {
       {"preprocessor: {sequence_length: long}\n", {"is not a whole number or model"}},
       {"evaluation: {period: {by_epoch: true, eval_strategy: steps}}\n", {"evaluation.period.eval_strategy is given twice"}},
       {"evaluation: {period: {by_epoch: sometimes}}\n", {"is not true or false"}},
-      {"framework: pytorch\ntask: text-classification\n",
-       {"config.yaml: this is a ModelScope configuration (framework); plait does not read this form yet"}},
-      {"train: {dataloader: {batch_size_per_gpu: 4}}\n", {"ModelScope configuration (train.dataloader)"}},
-      {"zero_optimization: {stage: 2}\n", {"DeepSpeed configuration (zero_optimization)"}},
-      {"train_micro_batch_size_per_gpu: 4\n", {"DeepSpeed configuration (train_micro_batch_size_per_gpu)"}},
+      {"framework: tensorflow\n", {"framework tensorflow (config.yaml:1): plait trains PyTorch models; nearest valid value pytorch"}},
+      {"zero_optimization: {stage: 2}\n", {"train.distributed.zero_stage 2 (config.yaml:1)", "not available yet"}},
       {"col_index: {a: 1}\n", {"unknown key col_index"}},
   };
   for (const auto& row : table) {
@@ -155,7 +152,7 @@ TEST(BadSettings, Flags) {
       {{{"lr", "1"}, {"learning-rate", "2"}},
        "train.optimizer.params.lr is given twice: as lr (command line) and learning_rate (command line)"},
       {{{"batch_size", "many"}}, "batch_size (train.batch_size) many (command line) is not a whole number"},
-      {{{"optimizer", "x"}}, "--optimizer"},
+      {{{"optimizer", "x"}}, "optimizer x (command line) is not available; one of AdamW, Adam, SGD"},
       {{{"train.optimizer", "x"}}, "train.optimizer (command line) is a section"},
       {{{"fp16", "maybe"}}, "fp16 maybe (command line) is not true or false"},
       {{{"labels", "[a"}}, "--labels:1: not YAML"},

@@ -1,0 +1,156 @@
+#include "plait/config/read_settings.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "plait/base/error.h"
+#include "plait/config/deepspeed.h"
+#include "plait/config/layers.h"
+#include "plait/config/modelscope.h"
+#include "plait/config/scalar.h"
+
+namespace plait {
+
+namespace {
+
+bool is_flat_modelscope(const SettingNode& root) { return root.find("model_dir") || root.find("save_checkpoint_epochs"); }
+
+void report_unknown(FileTranslator* file, const std::string& origin_name, std::vector<std::string>* notices) {
+  std::vector<Place> unknown = file->left_over();
+  if (!unknown.empty()) notices->push_back(cat("warning: keys nobody here knows, without effect: ", list_places(unknown)));
+  for (const Place& place : unknown) file->ignore(place, "unknown key");
+  size_t without = file->notes()->ignored.size() - unknown.size();
+  if (without > 0)
+    notices->push_back(cat(without, " keys of ", origin_name, " have no effect here; plait explain ", origin_name, " says why"));
+}
+
+// The JSON of a DeepspeedHook, a file beside the settings or a section. What the settings say too must be the same.
+void add_deepspeed_config(const GivenSetting& config, const std::string& origin_name, GivenSettings* file, TranslationNotes* notes) {
+  SettingNode root = config.value;
+  if (!root.is_map()) {
+    if (root.kind != SettingNode::Kind::kScalar)
+      throw_error(ExitCode::kUsage, quote(config.written, config), " must be a file or a section");
+    std::filesystem::path path = std::filesystem::path(origin_name).parent_path() / root.text;
+    root = parse_settings(read_settings_text(path.string()), path.string());
+  }
+  GivenSettings read;
+  FileTranslator translator(root, &read, notes);
+  translate_deepspeed(&translator);
+  for (const auto& [name, setting] : read.all()) {
+    const GivenSetting* there = file->find(name);
+    bool same =
+        there && (there->value.text == setting.value.text ||
+                  (parse_real_text(there->value.text) && parse_real_text(there->value.text) == parse_real_text(setting.value.text)));
+    if (!same) file->add(name, setting);
+  }
+}
+
+// "train.dataloader.batch_size_per_gpu" 4 -> {train: {dataloader: {batch_size_per_gpu: 4}}}
+SettingNode tree_of_flag(const std::string& dotted, SettingNode value) {
+  auto dot = dotted.rfind('.');
+  SettingNode map;
+  map.kind = SettingNode::Kind::kMap;
+  map.origin = "command line";
+  map.entries.push_back({dot == std::string::npos ? dotted : dotted.substr(dot + 1), "command line", std::move(value)});
+  return dot == std::string::npos ? map : tree_of_flag(dotted.substr(0, dot), std::move(map));
+}
+
+// Dotted names that only ModelScope's files have. False when it is none.
+bool collect_modelscope_path(const std::string& name, const SettingNode& value, const SettingNames& names, GivenSettings* out) {
+  std::string first = name.substr(0, name.find('.'));
+  static const std::vector<std::string> sections = {"train", "evaluation", "megatron", "model", "dataset", "preprocessor", "parallel"};
+  if (first == name || std::find(sections.begin(), sections.end(), first) == sections.end()) return false;
+  if (!names.canonical(name).empty() || names.is_section(name) || value.is_null()) return false;
+  if (std::count(name.begin(), name.end(), '.') >= static_cast<std::ptrdiff_t>(kMaxSettingDepth)) return false;
+  SettingNode tree = tree_of_flag(name, value);
+  GivenSettings read;
+  TranslationNotes notes;
+  FileTranslator translator(tree, &read, &notes, true);
+  translate_modelscope(&translator);
+  if (!translator.left_over().empty()) return false;
+  for (const auto& [canonical, setting] : read.all()) out->add(canonical, setting);
+  return true;
+}
+
+void collect_command(const std::string& flag, const SettingNode& value, const SettingNames& names, GivenSettings* out) {
+  std::string name = flag;
+  std::replace(name.begin(), name.end(), '-', '_');
+  if (!collect_modelscope_path(name, value, names, out)) collect_flag(flag, value, "command line", names, true, out);
+}
+
+}  // namespace
+
+SettingsForm form_of_settings(const SettingNode& root) {
+  const SettingNode* train = root.find("train");
+  bool is_section = train && train->is_map();
+  if (is_section && train->find("distributed")) return SettingsForm::kNative;
+  for (const char* mark : {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
+    if (root.find(mark)) return SettingsForm::kDeepSpeed;
+  if (root.find("framework") || (is_section && train->find("dataloader"))) return SettingsForm::kModelScope;
+  if (root.find("per_device_train_batch_size") || root.find("output_dir")) return SettingsForm::kHuggingFace;
+  return is_flat_modelscope(root) ? SettingsForm::kModelScope : SettingsForm::kNative;
+}
+
+std::string read_settings_text(const std::string& path) {
+  std::error_code problem;
+  if (!std::filesystem::exists(path, problem)) throw_error(ExitCode::kUsage, "settings file ", path, " does not exist");
+  if (std::filesystem::is_directory(path, problem)) throw_error(ExitCode::kUsage, "settings file ", path, " is a folder");
+  std::uintmax_t size = std::filesystem::file_size(path, problem);
+  if (!problem && size > kMaxSettingBytes)
+    throw_error(ExitCode::kUsage, path, ": ", size, " bytes; a settings file has at most ", kMaxSettingBytes);
+  std::ifstream stream(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (!stream.eof() && !stream.good()) throw_error(ExitCode::kUsage, "settings file ", path, " cannot be read");
+  return text;
+}
+
+GivenSettings read_file_settings(const SettingNode& root, SettingsForm form, const std::string& origin_name, const SettingNames& names,
+                                 TranslationNotes* notes, std::vector<std::string>* notices) {
+  GivenSettings file;
+  FileTranslator translator(root, &file, notes);
+  if (form == SettingsForm::kNative) {
+    collect_native(root, "", names, false, &file);
+  } else if (form == SettingsForm::kHuggingFace) {
+    for (const auto& entry : root.entries) collect_flag(entry.key, entry.value, entry.origin, names, false, &file);
+  } else if (form == SettingsForm::kDeepSpeed) {
+    translate_deepspeed(&translator);
+  } else {
+    bool flat = is_flat_modelscope(root) && !root.find("framework") && !(root.find("train") && root.find("train")->is_map());
+    if (flat) translate_modelscope_flat(&translator, names);
+    else translate_modelscope(&translator);
+    if (auto config = detail::take_pending(&file, "modelscope.deepspeed_config")) add_deepspeed_config(*config, origin_name, &file, notes);
+    report_unknown(&translator, origin_name, notices);
+  }
+  fold_precision(&file);
+  return file;
+}
+
+GivenSettings read_command_line(const CommandLine& command_line, const SettingNames& names) {
+  GivenSettings flags, sets;
+  for (const auto& [name, value] : command_line.flags) collect_command(name, parse_flag_value(value, "--" + name), names, &flags);
+  for (const auto& set : command_line.sets) {
+    size_t equals = set.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw_error(ExitCode::kUsage, "--set ", set, " is not NAME=VALUE, as in --set train.batch_size=32");
+    std::string name = set.substr(0, equals);
+    collect_command(name, parse_flag_value(set.substr(equals + 1), "--set " + name), names, &sets);
+  }
+  fold_precision(&flags);
+  fold_precision(&sets);
+  merge_layers(&flags, sets);
+  return flags;
+}
+
+SettingsForm form_of_flags(const GivenSettings& command) {
+  bool hugging_face = false;
+  for (const auto& [name, setting] : command.all()) {
+    const ModelScopeName* known = setting.value.is_null() ? nullptr : find_modelscope_name(setting.written);
+    if (known && known->own) return SettingsForm::kModelScope;
+    hugging_face |= !setting.value.is_null() && (setting.written == "per_device_train_batch_size" || setting.written == "output_dir");
+  }
+  return hugging_face ? SettingsForm::kHuggingFace : SettingsForm::kNative;
+}
+
+}  // namespace plait
