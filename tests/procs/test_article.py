@@ -59,7 +59,7 @@ class ArticleTest(ProgramTest):
             launched = []
             for node in (0, 1):
                 more = f"--nnodes=2 --node_rank={node} --master_addr={two_nodes.ADDRESSES[0]} --master_port=29500 "
-                launched.append(self.launch(COMMAND.format(more=more), "article", 2, lambda words, node=node: nodes.command(node, words)))
+                launched.append(self.launch(COMMAND.format(more=more), "article", 2, lambda words, node=node: nodes.command(node, words, ROOT)))
             done = [self.finish(process, 600) for process in launched]
         self.assertEqual([d.code for d in done], [0, 0], "\n".join(map(str, done)))
         with open(self.path("article", "config.resolved.yaml"), encoding="utf-8") as f:

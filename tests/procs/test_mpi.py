@@ -1,6 +1,7 @@
 """Ranks started by OpenMPI's and MPICH's launchers from Debian (setup/test_launchers.sh): the same losses as plait's own ranks. plait uses no MPI
 library; only the launchers' variables are read."""
 import os
+import shlex
 import shutil
 import subprocess
 import unittest
@@ -85,10 +86,10 @@ class OpenMpi(MpiTest):
         self.ok(*self.words("own", "2x1x2"), OMP_NUM_THREADS="1")
         with two_nodes.TwoNodes(self.environment()) as nodes:
             # Stands in for ssh: "agent HOST COMMAND".
-            agent = write_text(self.path("agent.sh"), f"#!/bin/sh\nshift\nexec nsenter -t {nodes.holders[1].pid} --net --uts -- sh -c \"$*\"\n")
+            agent = write_text(self.path("agent.sh"), f"#!/bin/sh\nshift\nexec {shlex.join(nodes.command(1, ['sh', '-c'], self.folder))} \"$*\"\n")
             os.chmod(agent, 0o755)
             hosts = ",".join(f"{address}:2" for address in two_nodes.ADDRESSES)
-            done = self.launch(*nodes.command(0, [OPENMPI, "-n", "4", "--host", hosts, "--mca", "plm_rsh_agent", agent, PROGRAM, *self.words("mpi", "2x1x2")]))
+            done = self.launch(*nodes.command(0, [OPENMPI, "-n", "4", "--host", hosts, "--mca", "plm_rsh_agent", agent, PROGRAM, *self.words("mpi", "2x1x2")], self.folder))
             self.assertEqual(done.code, 0, done)
         self.assertIn(two_nodes.ADDRESSES[0], done.err)
         self.assert_like_own("mpi")
