@@ -36,11 +36,11 @@ class BackendMaker {
 
   void connect() {
     if (options_.world_size == 1) return;
-    store_ = detail::connect_store(options_);
-    detail::wait_for_all_ranks(*store_, options_);
+    auto joined = detail::join_job(options_);
+    store_ = joined.store;
     // Writing to a rank that has just died must be an error that names it, not this rank's own death.
     std::signal(SIGPIPE, SIG_IGN);
-    if (!plugin_) gloo_ = std::make_unique<detail::GlooFactory>(detail::own_address(options_));
+    if (!plugin_) gloo_ = std::make_unique<detail::GlooFactory>(joined.address);
   }
 
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int64_t>& members, int64_t group_rank) {

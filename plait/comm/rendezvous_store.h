@@ -1,4 +1,5 @@
-// The key-value store where ranks of different processes find each other: a c10d TCPStore that listens on master_addr only.
+// How the ranks of different processes find each other, and the key-value store they then share: plait's own rendezvous, which rank 0
+// serves, or the c10d TCPStore of a foreign launcher. Either way nobody gets a store before all ranks have come and fit together.
 // Rank rule: exactly one process of the job has options.listen (or a foreign launcher serves the store and none has).
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "plait/comm/launch.h"
+#include "plait/rendezvous/hello.h"
 
 namespace c10d {
 class Store;
@@ -14,14 +16,22 @@ class Store;
 
 namespace plait::detail {
 
-// Serves the store when options.listen, and connects to it. Throws Error(kRendezvous): port busy, address not of this machine, no
-// server within the time-out.
-c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& options);
+struct Joined {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string address;  // numeric: under which peers reach this process
+};
 
-// Says "I am here" and waits for all ranks. Throws Error(kRendezvous) that names those who did not come.
-void wait_for_all_ranks(c10d::Store& store, const RendezvousOptions& options);
+// Serves, connects, and waits for all ranks; collective. Throws Error(kRendezvous): port busy, address not of this machine, nobody there,
+// ranks that did not come or contradict each other; Error(kAuth): a secret that is wrong or missing; Error(kPeerLost).
+Joined join_job(const RendezvousOptions& options);
 
-// Numeric address under which peers reach this process: that of the interface which leads to master_addr.
-std::string own_address(const RendezvousOptions& options);
+// The same over a launcher's TCPStore (options.foreign_store).
+Joined join_foreign_job(const RendezvousOptions& options);
+
+// What this rank says about itself.
+rendezvous::Hello hello_of(const RendezvousOptions& options);
+
+// One warning of rank 0 when the job has no secret.
+void warn_without_secret(const RendezvousOptions& options);
 
 }  // namespace plait::detail

@@ -97,7 +97,7 @@ std::optional<Channel::Trouble> Channel::greet(const Hello& hello, const std::st
   if (!secret.empty()) request.proof = proof(secret, Prover::kClient, server_nonce_, request.expected, request.value);
   std::optional<Reply> reply;
   try {
-    reply = call(request, deadline);
+    reply = call(to_frame(request), deadline);
   } catch (const BadFrame& e) {
     return Trouble{Trouble::Kind::kClosed, cat(address, " broke the protocol: ", e.what())};
   }
@@ -112,12 +112,12 @@ std::optional<Channel::Trouble> Channel::greet(const Hello& hello, const std::st
   return std::nullopt;
 }
 
-std::optional<Reply> Channel::call(const Request& request, Clock::time_point deadline) {
-  if (!send_all(to_frame(request), deadline)) return std::nullopt;
+std::optional<Reply> Channel::call(std::string_view frame, Clock::time_point deadline) {
+  if (!send_all(frame, deadline)) return std::nullopt;
   return receive(deadline);
 }
 
-void Channel::send(const Request& request) { send_all(to_frame(request), Clock::now() + std::chrono::seconds(1)); }
+void Channel::send(std::string_view frame) { send_all(frame, Clock::now() + std::chrono::seconds(1)); }
 
 bool Channel::send_all(std::string_view bytes, Clock::time_point deadline) {
   while (!bytes.empty()) {

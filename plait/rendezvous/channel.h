@@ -35,9 +35,9 @@ class Channel {
   // broke on the way.
   std::optional<Trouble> greet(const Hello& hello, const std::string& secret, const std::string& address, Clock::time_point deadline);
 
-  // Sends and waits for the reply. None when the connection broke or nothing came until the deadline.
-  std::optional<Reply> call(const Request& request, Clock::time_point deadline);
-  void send(const Request& request);
+  // Sends a request's frame and waits for the reply. None when the connection broke or nothing came until the deadline.
+  std::optional<Reply> call(std::string_view frame, Clock::time_point deadline);
+  void send(std::string_view frame);
 
   std::string local_address() const { return plait::rendezvous::local_address(fd_.get()).host(); }
 

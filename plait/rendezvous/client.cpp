@@ -115,7 +115,7 @@ Client::Client(ClientOptions options) : options_(std::move(options)), deadline_(
 Client::~Client() {
   if (std::uncaught_exceptions() > 0) return;
   for (auto& channel : idle_) {
-    if (channel.get() == first_) channel->send({RequestKind::kGoodbye, {}, {}, {}, {}, 0, {}});
+    if (channel.get() == first_) channel->send(to_frame(Request{RequestKind::kGoodbye, {}, {}, {}, {}, 0, {}}));
   }
 }
 
@@ -150,10 +150,12 @@ std::unique_ptr<Channel> Client::borrow() {
 }
 
 Reply Client::call(const Request& request) {
+  // First: a request that is too large must not cost a channel.
+  const std::string frame = to_frame(request);
   auto channel = borrow();
   std::optional<Reply> reply;
   try {
-    reply = channel->call(request, Clock::now() + request.timeout + kGrace);
+    reply = channel->call(frame, Clock::now() + request.timeout + kGrace);
   } catch (const BadFrame& e) {
     throw_error(ExitCode::kPeerLost, "rank ", options_.self.rank, ": the rendezvous at ", address(), " broke the protocol: ", e.what());
   }
@@ -199,7 +201,7 @@ std::string whose_job(const std::string& host, int port, std::chrono::millisecon
     for (const auto& address : resolve(host, port)) {
       auto opened = Channel::open(address, deadline);
       if (!std::holds_alternative<std::unique_ptr<Channel>>(opened)) continue;
-      auto reply = std::get<std::unique_ptr<Channel>>(opened)->call({RequestKind::kWho, {}, {}, {}, {}, 0, {}}, deadline);
+      auto reply = std::get<std::unique_ptr<Channel>>(opened)->call(to_frame(Request{RequestKind::kWho, {}, {}, {}, {}, 0, {}}), deadline);
       if (reply && reply->kind == ReplyKind::kDone) return error_of(*reply).what();
     }
   } catch (const std::exception&) {  // a question out of curiosity

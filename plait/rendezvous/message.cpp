@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plait/base/text.h"
+#include "plait/base/error.h"
 
 namespace plait::rendezvous {
 
@@ -28,6 +28,13 @@ bool key_count_fits(RequestKind kind, size_t count) {
 }  // namespace
 
 std::string to_frame(const Request& request) {
+  for (const auto& key : request.keys) {
+    if (key.size() > kMostKeyBytes)
+      throw_error(ExitCode::kResource, "a key of ", key.size(), " bytes for the rendezvous; at most ", kMostKeyBytes, " are allowed");
+  }
+  if (std::max(request.value.size(), request.expected.size()) > kMostValueBytes)
+    throw_error(ExitCode::kResource, "a value of ", request.value.size(), " bytes for the rendezvous; at most ", kMostValueBytes,
+                " are allowed");
   FieldWriter fields;
   fields.byte(static_cast<uint8_t>(request.kind)).number(static_cast<int64_t>(request.keys.size()));
   for (const auto& key : request.keys) fields.text(key);

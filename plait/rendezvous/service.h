@@ -56,9 +56,9 @@ class Service {
 
   const std::optional<Failure>& failure() const { return failure_; }  // while gathering; the job cannot begin
   // All other ranks have said goodbye or are gone.
-  bool all_left() const { return left_.size() + 1 >= static_cast<size_t>(options_.self.world_size); }
+  bool all_left() const { return holds_all_others(left_); }
   // All other ranks have been told the failure.
-  bool all_told() const { return told_.size() + 1 >= static_cast<size_t>(options_.self.world_size); }
+  bool all_told() const { return holds_all_others(told_); }
 
  private:
   enum class Stage { kPreamble, kHello, kIn, kEnding };
@@ -93,6 +93,9 @@ class Service {
   void note_refusal(const std::string& text);
   std::string outside_address() const;
   size_t num_strangers() const;
+  bool holds_all_others(const std::set<int64_t>& ranks) const {
+    return ranks.size() + (ranks.count(options_.self.rank) ? 0 : 1) >= static_cast<size_t>(options_.self.world_size);
+  }
   void say(const std::string& line) const {
     if (options_.say) options_.say(line);
   }

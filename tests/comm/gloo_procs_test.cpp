@@ -4,11 +4,8 @@
 
 #include <thread>
 
-#include "plait/comm/rendezvous_store.h"
 #include "tests/comm/collective_cases.h"
 #include "tests/comm/process_ranks.h"
-
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace plait {
 namespace {
@@ -103,77 +100,6 @@ TEST(GlooProcesses, StoppedRankIsAHang) {
       seconds(60));
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kHang)) << results[0].message;
   EXPECT_NE(results[0].message.find("timed out"), std::string::npos) << results[0].message;
-}
-
-TEST(GlooProcesses, RanksThatNeverComeAreNamed) {
-  Listener listener;
-  auto results = run_processes(
-      2,
-      [&](int rank) {
-        connect_mesh({4, 1, 1}, options_of(rank, 4, listener, milliseconds(1500)));
-      },
-      seconds(60));
-  EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kRendezvous)) << results[0].message;
-  EXPECT_NE(results[0].message.find("did not come: rank 2, 3 of 4"), std::string::npos) << results[0].message;
-}
-
-TEST(GlooProcesses, BusyPortIsNamed) {
-  Listener listener;
-  auto results = run_processes(
-      1,
-      [&](int rank) {
-        auto options = options_of(rank, 2, listener, milliseconds(3000));
-        options.listen_fd = -1;
-        connect_mesh({2, 1, 1}, options);
-      },
-      seconds(60));
-  EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kRendezvous));
-  EXPECT_NE(results[0].message.find(cat("port busy: 127.0.0.1:", listener.port)), std::string::npos) << results[0].message;
-}
-
-TEST(GlooProcesses, NoStoreAtAllIsNamed) {
-  int port = Listener().port;  // closed again
-  auto results = run_processes(
-      1,
-      [&](int) {
-        RendezvousOptions options;
-        options.rank = 1;
-        options.world_size = 2;
-        options.master_port = port;
-        options.timeout = milliseconds(2000);
-        connect_mesh({2, 1, 1}, options);
-      },
-      seconds(60));
-  EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kRendezvous));
-  EXPECT_NE(results[0].message.find(cat("found no store at 127.0.0.1:", port)), std::string::npos) << results[0].message;
-}
-
-// Under a launcher that serves the store itself no rank listens; a second attempt over the same store has its own keys.
-TEST(GlooProcesses, ForeignStore) {
-  Listener listener;
-  auto results = run_processes(
-      3,
-      [&](int process) {
-        if (process == 2) {
-          auto options = options_of(0, 2, listener, milliseconds(60000));
-          auto store = detail::connect_store(options);
-          store->wait({"done/0", "done/1"}, milliseconds(60000));
-          return;
-        }
-        auto options = options_of(process, 2, listener, milliseconds(60000));
-        options.listen = false;
-        options.listen_fd = -1;
-        for (const char* attempt : {"attempt_0", "attempt_1"}) {
-          options.key_prefix = attempt;
-          auto mesh = connect_mesh({1, 1, 2}, options);
-          testing::all_reduce_case(mesh->tensor(), at::kFloat, {8});
-          mesh->world().barrier();
-        }
-        options.key_prefix = "";
-        detail::connect_store(options)->set(cat("done/", process), std::vector<uint8_t>{1});
-      },
-      seconds(120));
-  expect_all_well(results);
 }
 
 TEST(GlooProcesses, MissingCudaPluginIsNamed) {

@@ -114,6 +114,8 @@ inline RendezvousOptions options_of(int rank, int64_t world_size, const Listener
   options.listen = rank == 0;
   options.listen_fd = rank == 0 ? listener.fd : -1;
   options.timeout = timeout;
+  options.rendezvous_timeout = std::chrono::milliseconds(60000);
+  options.secret = "secret of a test";
   return options;
 }
 

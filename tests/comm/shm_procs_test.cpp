@@ -40,7 +40,7 @@ std::vector<ProcessResult> run_ranks(int n, const std::function<void(Ranks&)>& b
       n,
       [&](int rank) {
         at::set_num_threads(1);
-        c10::intrusive_ptr<c10d::Store> store = detail::connect_store(testing::options_of(rank, n, listener, timeout));
+        c10::intrusive_ptr<c10d::Store> store = detail::join_job(testing::options_of(rank, n, listener, timeout)).store;
         auto own = std::make_shared<detail::ShmRank>(*store, rank, n, timeout);
         auto make = [&](const std::string& name, const std::vector<int64_t>& members) {
           if (members.size() == 1) return detail::make_backend_group({}, name, members, 0, cat("rank ", rank), at::kCPU);

@@ -95,7 +95,11 @@ TEST(Message, NonsenseIsRefused) {
   }
   EXPECT_THROW(decode_request(payload_of({RequestKind::kSet, {}, "value", "", "", 0, {}})), BadFrame);
   EXPECT_THROW(decode_request(payload_of({RequestKind::kGet, {"a", "b"}, "", "", "", 0, {}})), BadFrame);
-  EXPECT_THROW(decode_request(payload_of({RequestKind::kGet, {std::string(kMostKeyBytes + 1, 'k')}, "", "", "", 0, {}})), BadFrame);
+  EXPECT_THROW(to_frame(Request{RequestKind::kGet, {std::string(kMostKeyBytes + 1, 'k')}, "", "", "", 0, {}}), Error);
+  EXPECT_THROW(to_frame(Request{RequestKind::kSet, {"k"}, std::string(kMostValueBytes + 1, 'v'), "", "", 0, {}}), Error);
+  std::string long_key =
+      FieldWriter().byte(static_cast<uint8_t>(RequestKind::kGet)).number(1).text(std::string(kMostKeyBytes + 1, 'k')).payload();
+  EXPECT_THROW(decode_request(long_key + std::string(40, '\0')), BadFrame);
   std::string many = FieldWriter().byte(static_cast<uint8_t>(RequestKind::kWait)).number(int64_t{1} << 40).payload();
   EXPECT_THROW(decode_request(many), BadFrame);
 }
