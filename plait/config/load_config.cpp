@@ -59,6 +59,7 @@ Config assemble(GivenSettings file, const GivenSettings& command, int64_t world_
   finish_hugging_face(&file, is_hugging_face, notices);
   finish_modelscope(&file, is_modelscope, trace->source, &trace->notes, notices);
   finish_deepspeed(&file, notices);
+  std::string world_name = file.has("modelscope.world_size") ? file.find("modelscope.world_size")->written : "";
   int64_t wanted_world = take_modelscope_world(&file, world_size);
   if (world_size == 0) world_size = wanted_world;
   trace->merged = file;
@@ -77,6 +78,9 @@ Config assemble(GivenSettings file, const GivenSettings& command, int64_t world_
   apply_settings(file, folder, &config, notices);
   check_ranges(config);
   resolve_layout(&config, sizes, given_word(file, kStrategy), world_size);
+  if (!world_name.empty())
+    trace->notes.derived[world_name] =
+        cat("data_parallel_size = ", config.train.distributed.data_parallel_size, ", what the other sizes leave");
   GivenBatch batch{file.has(kBatch), file.has(kPerDevice), file.has(kAccumulation)};
   // Hugging Face's and ModelScope's own defaults are 8 and 16 rows a device and no accumulation, also for a pipeline.
   if ((is_hugging_face || is_modelscope) && !batch.batch_size) batch.per_device = true;
@@ -97,7 +101,7 @@ Config load_traced(const std::string& text, const std::string& origin_name, cons
   trace->tree = parse_settings(text, origin_name);
   trace->form = form_of_settings(trace->tree);
   trace->defaults = defaults_of(trace->form);
-  trace->file = read_file_settings(trace->tree, trace->form, origin_name, names, &trace->notes, &trace->notices);
+  read_file_settings(trace->tree, trace->form, origin_name, names, &trace->file, &trace->notes, &trace->notices);
   return assemble(trace->file, read_command_line(command_line, names), world_size, trace);
 }
 

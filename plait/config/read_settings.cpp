@@ -106,25 +106,23 @@ std::string read_settings_text(const std::string& path) {
   return text;
 }
 
-GivenSettings read_file_settings(const SettingNode& root, SettingsForm form, const std::string& origin_name, const SettingNames& names,
-                                 TranslationNotes* notes, std::vector<std::string>* notices) {
-  GivenSettings file;
-  FileTranslator translator(root, &file, notes);
+void read_file_settings(const SettingNode& root, SettingsForm form, const std::string& origin_name, const SettingNames& names,
+                        GivenSettings* file, TranslationNotes* notes, std::vector<std::string>* notices) {
+  FileTranslator translator(root, file, notes);
   if (form == SettingsForm::kNative) {
-    collect_native(root, "", names, false, &file);
+    collect_native(root, "", names, false, file);
   } else if (form == SettingsForm::kHuggingFace) {
-    for (const auto& entry : root.entries) collect_flag(entry.key, entry.value, entry.origin, names, false, &file);
+    for (const auto& entry : root.entries) collect_flag(entry.key, entry.value, entry.origin, names, false, file);
   } else if (form == SettingsForm::kDeepSpeed) {
     translate_deepspeed(&translator);
   } else {
     bool flat = is_flat_modelscope(root) && !root.find("framework") && !(root.find("train") && root.find("train")->is_map());
     if (flat) translate_modelscope_flat(&translator, names);
     else translate_modelscope(&translator);
-    if (auto config = detail::take_pending(&file, "modelscope.deepspeed_config")) add_deepspeed_config(*config, origin_name, &file, notes);
+    if (auto config = detail::take_pending(file, "modelscope.deepspeed_config")) add_deepspeed_config(*config, origin_name, file, notes);
     report_unknown(&translator, origin_name, notices);
   }
-  fold_precision(&file);
-  return file;
+  fold_precision(file);
 }
 
 GivenSettings read_command_line(const CommandLine& command_line, const SettingNames& names) {

@@ -16,9 +16,10 @@ SettingsForm form_of_settings(const SettingNode& root);
 // The whole text of a settings file. Error(kUsage): absent, a folder, too big, a Python program.
 std::string read_settings_text(const std::string& path);
 
-// `root` must stay where it is while `notes` are read. Notices say which keys have no effect.
-GivenSettings read_file_settings(const SettingNode& root, SettingsForm form, const std::string& origin_name, const SettingNames& names,
-                                 TranslationNotes* notes, std::vector<std::string>* notices);
+// Adds to `file`, which holds what was read so far when this throws. `root` must stay where it is while `notes` are read. Notices say
+// which keys have no effect.
+void read_file_settings(const SettingNode& root, SettingsForm form, const std::string& origin_name, const SettingNames& names,
+                        GivenSettings* file, TranslationNotes* notes, std::vector<std::string>* notices);
 
 GivenSettings read_command_line(const CommandLine& command_line, const SettingNames& names);
 
