@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "plait/base/error.h"
@@ -43,11 +44,55 @@ MicroBatch row_of(int64_t length, int64_t salt) {
   return b;
 }
 
+// A pipeline group that writes down what the executor asks of it: "recv f0" and "recv b0" when a receive of micro-batch 0 (activations or
+// gradients) is posted, "wait f0" when its turn comes, "send f0".
+class NotedGroup : public ProcessGroup {
+ public:
+  explicit NotedGroup(ProcessGroup& group) : group_(group) {}
+  std::vector<std::string> notes;
+
+  int64_t rank() const override { return group_.rank(); }
+  int64_t size() const override { return group_.size(); }
+  const std::string& name() const override { return group_.name(); }
+  const std::vector<int64_t>& members() const override { return group_.members(); }
+  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op) override { return group_.all_reduce(tensor, op); }
+  WorkPtr all_gather(at::Tensor output, at::Tensor input) override { return group_.all_gather(output, input); }
+  WorkPtr reduce_scatter(at::Tensor output, at::Tensor input) override { return group_.reduce_scatter(output, input); }
+  WorkPtr broadcast(at::Tensor tensor, int64_t root) override { return group_.broadcast(tensor, root); }
+  WorkPtr send(at::Tensor tensor, int64_t destination, int tag) override {
+    notes.push_back("send " + message(tag));
+    return group_.send(tensor, destination, tag);
+  }
+  WorkPtr recv(at::Tensor tensor, int64_t source, int tag) override {
+    notes.push_back("recv " + message(tag));
+    return std::make_shared<NotedWork>(*this, group_.recv(tensor, source, tag), "wait " + message(tag));
+  }
+  void barrier() override { group_.barrier(); }
+
+ private:
+  struct NotedWork : Work {
+    NotedWork(NotedGroup& group, WorkPtr work, std::string note) : group_(group), work_(std::move(work)), note_(std::move(note)) {}
+    void wait() override {
+      group_.notes.push_back(note_);
+      work_->wait();
+    }
+    bool done() override { return work_->done(); }
+    NotedGroup& group_;
+    WorkPtr work_;
+    std::string note_;
+  };
+  // Of a pipeline of two stages.
+  static std::string message(int tag) { return cat(tag & 1 ? "b" : "f", tag >> 1); }
+
+  ProcessGroup& group_;
+};
+
 struct Outcome {
   double loss = 0;
   std::map<std::string, at::Tensor> gradients;
   std::vector<int64_t> outputs;  // micro-batches in the order the last stage finished them
   int64_t announced = 0;
+  std::map<int64_t, std::vector<std::string>> notes;  // of each rank's pipeline group
 };
 
 // One pipeline of schedule.pp_size ranks over `lengths` micro-batches.
@@ -70,7 +115,8 @@ Outcome run_pipeline(const Schedule& schedule, const std::vector<int64_t>& lengt
     store.allocate(at::kDouble, at::kCPU);
     store.initialize(5, true);
     for (auto* stage : stages) stage->bind();
-    PipelineExecutor executor(stages, mesh.pipeline(), shape, at::kDouble, at::kCPU, &queue);
+    NotedGroup pipeline(mesh.pipeline());
+    PipelineExecutor executor(stages, pipeline, shape, at::kDouble, at::kCPU, &queue);
     std::vector<MicroBatch> batches;
     for (size_t m = 0; m < lengths.size(); ++m) batches.push_back(row_of(lengths[m], static_cast<int64_t>(m)));
     PipelineRun run;
@@ -86,6 +132,7 @@ Outcome run_pipeline(const Schedule& schedule, const std::vector<int64_t>& lengt
     EXPECT_TRUE(queue.empty());
     std::lock_guard lock(mutex);
     outcome.loss += loss;
+    outcome.notes[mesh.rank()] = pipeline.notes;
     for (const auto& p : store.parameters()) {
       EXPECT_EQ(p->pending_uses, 0) << p->name;
       outcome.gradients[p->name] = p->gradient.clone();
@@ -149,6 +196,40 @@ TEST(Executor, EmptyMicroBatchesAreLeftOut) {
   Outcome nothing = run_pipeline(make_schedule(ScheduleKind::k1F1B, 2, 1, 3), {0, 0, 0});
   EXPECT_EQ(nothing.loss, 0);
   for (const auto& [name, gradient] : nothing.gradients) EXPECT_EQ(gradient.abs().max().item<double>(), 0) << name;
+}
+
+// Two receives are under way whenever the schedule has two more, never three; they are waited for in the schedule's order, and none is
+// posted for an empty micro-batch (number 2 here).
+TEST(Executor, ReceivesArePostedTwoAhead) {
+  Outcome outcome = run_pipeline(make_schedule(ScheduleKind::kGPipe, 2, 1, 5), {3, 4, 0, 5, 2});
+  auto without_sends = [&](int64_t rank) {
+    std::vector<std::string> notes = outcome.notes.at(rank);
+    std::erase_if(notes, [](const std::string& note) { return note.starts_with("send"); });
+    return join(notes);
+  };
+  EXPECT_EQ(without_sends(1), "recv f0, recv f1, wait f0, recv f3, wait f1, recv f4, wait f3, wait f4");
+  EXPECT_EQ(without_sends(0), "recv b0, recv b1, wait b0, recv b3, wait b1, recv b4, wait b3, wait b4");
+  // Rank 0 has its first receives posted before it computes anything.
+  EXPECT_EQ(outcome.notes.at(0)[1], "recv b1");
+  EXPECT_EQ(outcome.notes.at(0)[2], "send f0");
+  // One forward, one backward: gradients and activations alternate, two are under way all the same.
+  outcome = run_pipeline(make_schedule(ScheduleKind::k1F1B, 2, 1, 4), {3, 4, 5, 2});
+  for (int64_t rank : {0, 1}) {
+    int64_t under_way = 0, most = 0, posted = 0;
+    for (const auto& note : outcome.notes.at(rank)) {
+      if (note.starts_with("send")) continue;
+      bool is_wait = note.starts_with("wait");
+      // When one is waited for, the next is posted already, but for the last one.
+      if (is_wait && posted < 4) {
+        EXPECT_EQ(under_way, 2) << note << " on rank " << rank;
+      }
+      under_way += is_wait ? -1 : 1;
+      posted += is_wait ? 0 : 1;
+      most = std::max(most, under_way);
+    }
+    EXPECT_EQ(most, 2);
+    EXPECT_EQ(posted, 4);
+  }
 }
 
 TEST(Executor, ForwardOnlyGivesTheLossAndNoGradient) {
