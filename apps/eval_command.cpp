@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/command_help.h"
 #include "apps/commands.h"
 #include "apps/run_command.h"
 #include "plait/base/atomic_file.h"
@@ -17,16 +18,8 @@ namespace plait {
 
 namespace {
 
-constexpr const char* kEvalHelp =
-    "usage: plait eval --model DIR --data FILE [--output FILE.json] [layout flags] [--set a.b=c]\n\n"
-    "Scores every row of FILE once and prints one JSON object. Takes the layout and settings flags of plait train, and a settings\n"
-    "file with --config.\n";
-constexpr const char* kPredictHelp =
-    "usage: plait predict --model DIR --data FILE --output OUT.jsonl [--logits FILE.safetensors] [layout flags] [--set a.b=c]\n\n"
-    "Writes {\"row\", \"label\", \"scores\"} for each row of FILE, in row order.\n";
-
 // --data is dataset.valid.file; without a settings file the task follows from what the model is.
-Config read_config(CommandFlags& flags, const std::optional<RankEnvironment>& launched) {
+Config read_config(CommandFlags& flags, const RunPlace& place) {
   std::string data = flags.value("data");
   if (!data.empty()) flags.settings.flags.emplace_back("valid_file", data);
   bool says_task = !flags.settings.config_path.empty();
@@ -37,7 +30,7 @@ Config read_config(CommandFlags& flags, const std::optional<RankEnvironment>& la
   }
   if (!says_task && !model.empty() && read_model_shape(model).family != Family::kBert)
     flags.settings.flags.emplace_back("task", "text-generation");
-  return load_command_config(flags, launched);
+  return load_command_config(flags, place);
 }
 
 int64_t rows_per_micro_batch(const Config& c) {
@@ -73,20 +66,34 @@ void write_predictions(const std::string& path, const at::Tensor& logits, const 
 
 }  // namespace
 
+CommandHelp eval_help() {
+  return {"eval",
+          "score a model folder on a data file",
+          {"eval --model DIR --data FILE [--output FILE.json] [layout flags] [--set a.b=c ...]"},
+          "Scores every row of FILE once and prints one JSON object. Takes the layout and settings flags of plait train.",
+          {{"--model", "DIR", "Hugging Face folder: config.json, weights, tokenizer.json"},
+           {"--data", "FILE", "rows to score: .jsonl, .tsv, .csv or .txt"},
+           {"--output", "FILE.json", "write the JSON object here too"},
+           {"--config", "FILE", "settings file"},
+           {"--task", "text-classification | text-generation", "follows from the model where it is not given"},
+           {"--set", "a.b=c", "any setting"}},
+          true};
+}
+
 int eval_command(int argc, char** argv) {
   CommandFlags flags = read_flags(argc, argv, {"data", "output"}, false);
   if (flags.help) {
-    std::cout << kEvalHelp;
+    std::cout << help_text(eval_help());
     return 0;
   }
-  auto launched = read_launcher_environment();
-  Config config = read_config(flags, launched);
-  bool talks = !launched || launched->rank == 0;
+  RunPlace place = read_run_place(flags);
+  Config config = read_config(flags, place);
+  bool talks = place.talks();
   if (talks) require_writable(flags.value("output"));
   RunInputs inputs = prepare_inputs(config, RunKind::kEvaluate, "", [talks](const std::string& line) {
     if (talks) log_info(line);
   });
-  return run_ranks(config, launched, "", [&](Mesh& mesh, const auto& say) {
+  return run_ranks(config, place, "", [&](Mesh& mesh, const auto& say, const RunControl&) {
     auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);
     EvalResult result = evaluate(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
     if (mesh.rank() != 0) return 0;
@@ -97,24 +104,38 @@ int eval_command(int argc, char** argv) {
   });
 }
 
+CommandHelp predict_help() {
+  return {"predict",
+          "write class scores of a data file",
+          {"predict --model DIR --data FILE --output FILE.jsonl [--logits FILE.safetensors] [layout flags]"},
+          "Writes {\"row\", \"label\", \"scores\"} for each row of FILE, in row order.",
+          {{"--model", "DIR", "Hugging Face folder of a classifier"},
+           {"--data", "FILE", "rows to score: .jsonl, .tsv, .csv or .txt"},
+           {"--output", "FILE.jsonl", "the predictions, one line a row"},
+           {"--logits", "FILE.safetensors", "write the raw scores as well"},
+           {"--config", "FILE", "settings file"},
+           {"--set", "a.b=c", "any setting"}},
+          true};
+}
+
 int predict_command(int argc, char** argv) {
   CommandFlags flags = read_flags(argc, argv, {"data", "output", "logits"}, false);
   if (flags.help) {
-    std::cout << kPredictHelp;
+    std::cout << help_text(predict_help());
     return 0;
   }
-  auto launched = read_launcher_environment();
-  Config config = read_config(flags, launched);
+  RunPlace place = read_run_place(flags);
+  Config config = read_config(flags, place);
   if (config.task != Task::kTextClassification)
     throw_error(ExitCode::kUsage, "task text-generation: plait predict writes class scores; plait eval gives the loss of a language model");
   if (flags.value("output").empty()) throw_error(ExitCode::kUsage, "--output is not given: name the .jsonl file to write");
-  bool talks = !launched || launched->rank == 0;
+  bool talks = place.talks();
   if (talks)
     for (const char* name : {"output", "logits"}) require_writable(flags.value(name));
   RunInputs inputs = prepare_inputs(config, RunKind::kPredict, "", [talks](const std::string& line) {
     if (talks) log_info(line);
   });
-  return run_ranks(config, launched, "", [&](Mesh& mesh, const auto& say) {
+  return run_ranks(config, place, "", [&](Mesh& mesh, const auto& say, const RunControl&) {
     auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);
     at::Tensor logits = predict_logits(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
     if (mesh.rank() != 0) return 0;

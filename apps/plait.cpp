@@ -1,4 +1,11 @@
 // The program: picks the sub-command and turns what it throws into one message and an exit code (docs/errors.md).
+//
+// A new sub-command NAME:
+//   1. apps/NAME_command.cpp defines `int NAME_command(int argc, char** argv)` and `CommandHelp NAME_help()` (apps/command_help.h): its
+//      usage, one sentence or more, and its flags. At --help it prints help_text(NAME_help()) and returns 0.
+//   2. apps/commands.h declares both.
+//   3. kCommands below gets one line; its order is the order of `plait help`.
+// `plait help`, the shell completions and the manual page follow from that; there is nothing else to keep in step.
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -6,50 +13,64 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_help.h"
 #include "apps/commands.h"
+#include "apps/version.h"
 #include "plait/base/error.h"
 
 namespace {
 
 struct Command {
-  const char* name;
-  const char* summary;
+  plait::CommandHelp (*help)();
   int (*run)(int argc, char** argv);
 };
 
+// clang-format off
 constexpr Command kCommands[] = {
-    {"train", "train a model in a data x tensor x pipeline layout", plait::train_command},
-    {"eval", "score a model folder on a data file", plait::eval_command},
-    {"predict", "write class scores of a data file", plait::predict_command},
-    {"schedule", "print, check and draw a pipeline schedule", plait::schedule_command},
+    {plait::train_help, plait::train_command},
+    {plait::eval_help, plait::eval_command},
+    {plait::predict_help, plait::predict_command},
+    {plait::launch_help, plait::launch_command},
+    {plait::explain_help, plait::explain_command},
+    {plait::schedule_help, plait::schedule_command},
+    {plait::doctor_help, plait::doctor_command},
+    {plait::completion_help, plait::completion_command},
+    {plait::man_help, plait::man_command},
 };
+// clang-format on
 
 std::string help() {
   std::string text =
       "usage: plait <command> [flags]\n\nHybrid-parallel (data x tensor x pipeline) training of transformer models.\n\ncommands:\n";
-  for (const Command& command : kCommands) {
+  for (const auto& command : plait::all_command_help()) {
     std::string name = command.name;
     name.resize(12, ' ');
     text += "  " + name + command.summary + "\n";
   }
-  return text + "\nplait <command> --help tells the flags of a command; plait --version the version.\n";
+  return text + "\nplait <command> --help tells the flags of a command; plait --version what this program is made of.\n";
 }
 
 int dispatch(int argc, char** argv) {
   std::string word = argc > 1 ? argv[1] : "";
   if (word == "--help" || word == "-h" || word == "help") {
+    std::string topic = argc > 2 ? argv[2] : "";
+    for (const auto& command : plait::all_command_help())
+      if (command.name == topic) {
+        std::cout << plait::help_text(command);
+        return 0;
+      }
     std::cout << help();
     return 0;
   }
   if (word == "--version" || word == "-V") {
-    std::cout << "plait " PLAIT_VERSION "\n";
+    std::cout << plait::version_text();
     return 0;
   }
   if (word.empty()) plait::throw_error(plait::ExitCode::kUsage, "no command given\n", help());
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
-    if (word == command.name) return command.run(argc - 1, argv + 1);
-    names.push_back(command.name);
+    names.push_back(command.help().name);
+    if (word == names.back()) return command.run(argc - 1, argv + 1);
   }
   std::string close = plait::nearest(word, names);
   plait::throw_error(plait::ExitCode::kUsage, "unknown command '", word, "'", close.empty() ? "." : "; did you mean '" + close + "'?",
@@ -63,6 +84,12 @@ int fail(plait::ExitCode code, const std::string& message) {
 }
 
 }  // namespace
+
+std::vector<plait::CommandHelp> plait::all_command_help() {
+  std::vector<CommandHelp> all;
+  for (const Command& command : kCommands) all.push_back(command.help());
+  return all;
+}
 
 int main(int argc, char** argv) {
   try {

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "apps/command_help.h"
 #include "apps/commands.h"
 #include "plait/base/atomic_file.h"
 #include "plait/base/error.h"
@@ -85,26 +86,44 @@ void run_schedule_command(const ScheduleCommandOptions& options, std::ostream& o
   if (!options.svg.empty()) out << "drawn to " << options.svg << '\n';
 }
 
+CommandHelp schedule_help() {
+  return {"schedule",
+          "print, check and draw a pipeline schedule",
+          {"schedule --stages N --micro_batches N [--kind K] [--virtual N] [costs] [--svg FILE] [--text]",
+           "schedule --from FILE [costs] [--svg FILE] [--text]"},
+          "Prints a pipeline schedule: its actions, its timeline and its bubble.",
+          {{"--kind", "gpipe | 1f1b | interleaved_1f1b | forward", "which schedule (default 1f1b)"},
+           {"--stages", "N", "pipeline ranks"},
+           {"--virtual", "N", "stages a rank holds (default 2 for interleaved_1f1b, else 1)"},
+           {"--micro_batches", "N", "micro-batches of a step"},
+           {"--from", "FILE", "check and draw a schedule in the text form instead (see --text)"},
+           {"--forward", "T", "cost of a forward (default 1)"},
+           {"--backward", "T", "cost of a backward (default 2)"},
+           {"--weight", "T", "cost of a deferred weight gradient (default 1)"},
+           {"--send", "T", "time of a message (default 0)"},
+           {"--svg", "FILE", "draw the timeline to this file"},
+           {"--text", "", "print the text form only"}}};
+}
+
 int schedule_command(int argc, char** argv) {
   ScheduleCommandOptions options;
-  CLI::App app("Prints a pipeline schedule: its actions, its timeline and its bubble.", "plait schedule");
-  auto* kind = app.add_option("--kind", options.kind, "gpipe, 1f1b, interleaved_1f1b or forward (default 1f1b)");
-  auto* stages = app.add_option("--stages", options.stages, "pipeline ranks");
-  auto* virtual_stages =
-      app.add_option("--virtual", options.virtual_stages, "stages a rank holds (default 2 for interleaved_1f1b, else 1)");
-  auto* micro_batches = app.add_option("--micro_batches", options.micro_batches, "micro-batches of a step");
-  auto* from = app.add_option("--from", options.from, "check and draw a schedule in the text form instead (see --text)");
+  CLI::App app;
+  auto* kind = app.add_option("--kind", options.kind);
+  auto* stages = app.add_option("--stages", options.stages);
+  auto* virtual_stages = app.add_option("--virtual", options.virtual_stages);
+  auto* micro_batches = app.add_option("--micro_batches", options.micro_batches);
+  auto* from = app.add_option("--from", options.from);
   for (auto* option : {kind, stages, virtual_stages, micro_batches}) from->excludes(option);
-  app.add_option("--forward", options.cost.forward, "cost of a forward (default 1)");
-  app.add_option("--backward", options.cost.backward, "cost of a backward (default 2)");
-  app.add_option("--weight", options.cost.weight, "cost of a deferred weight gradient (default 1)");
-  app.add_option("--send", options.cost.send, "time of a message (default 0)");
-  app.add_option("--svg", options.svg, "draw the timeline to this file");
-  app.add_flag("--text", options.text_only, "print the text form only");
+  app.add_option("--forward", options.cost.forward);
+  app.add_option("--backward", options.cost.backward);
+  app.add_option("--weight", options.cost.weight);
+  app.add_option("--send", options.cost.send);
+  app.add_option("--svg", options.svg);
+  app.add_flag("--text", options.text_only);
   try {
     app.parse(with_underscores(argc, argv));
   } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
+    std::cout << help_text(schedule_help());
     return 0;
   } catch (const CLI::ParseError& error) {
     throw_error(ExitCode::kUsage, "schedule: ", error.what(), " (plait schedule --help tells the flags)");

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "apps/command_help.h"
 #include "apps/commands.h"
 #include "apps/run_command.h"
 #include "plait/base/atomic_file.h"
@@ -17,15 +18,6 @@
 namespace plait {
 
 namespace {
-
-constexpr const char* kHelp =
-    "usage: plait train [CONFIG] [--flag value ...] [--set a.b=c ...]\n\n"
-    "Trains a model in any data x tensor x pipeline layout. Starts its own local ranks when no launcher did.\n"
-    "  CONFIG                 settings file: native YAML or JSON, Hugging Face TrainingArguments (docs/settings.md)\n"
-    "  --model DIR            Hugging Face folder     --task text-classification | text-generation\n"
-    "  --train_file FILE      --valid_file FILE       --work_dir DIR\n"
-    "  --data_parallel_size N --model_parallel_size N --pipeline_parallel_size N\n"
-    "  --set a.b=c            any setting             --print-config   show all settings, resolved, and end\n";
 
 void report(const TrainSummary& s, const std::function<void(const std::string&)>& say) {
   char text[256];
@@ -44,20 +36,40 @@ void report(const TrainSummary& s, const std::function<void(const std::string&)>
 
 }  // namespace
 
+CommandHelp train_help() {
+  return {"train",
+          "train a model in a data x tensor x pipeline layout",
+          {"train [CONFIG] [--flag value ...] [--set a.b=c ...]"},
+          "Trains a model in any data x tensor x pipeline layout. Starts its own local ranks when no launcher did.",
+          {{"CONFIG", "FILE", "settings file (docs/settings.md tells the forms); --config FILE is the same"},
+           {"--config", "FILE", "settings file"},
+           {"--model", "DIR", "Hugging Face folder: config.json, weights, tokenizer.json"},
+           {"--task", "text-classification | text-generation", "what is trained"},
+           {"--train_file", "FILE", "training rows: .jsonl, .tsv, .csv or .txt"},
+           {"--valid_file", "FILE", "validation rows"},
+           {"--work_dir", "DIR", "folder of everything the run writes"},
+           {"--data_parallel_size", "N", "replicas of the model, each with its share of the rows"},
+           {"--model_parallel_size", "N", "tensor-parallel ranks one layer is split over"},
+           {"--pipeline_parallel_size", "N", "pipeline ranks the layers are spread over"},
+           {"--set", "a.b=c", "any setting; wins over flags, and flags win over the file"},
+           {"--print-config", "", "show all settings, resolved, and end"}},
+          true};
+}
+
 int train_command(int argc, char** argv) {
   CommandFlags flags = read_flags(argc, argv, {}, /*config_argument=*/true);
   if (flags.help) {
-    std::cout << kHelp;
+    std::cout << help_text(train_help());
     return 0;
   }
-  auto launched = read_launcher_environment();
-  Config config = load_command_config(flags, launched);
+  RunPlace place = read_run_place(flags);
+  Config config = load_command_config(flags, place);
   if (flags.print_config) {
-    if (!launched || launched->rank == 0) std::cout << print_config(config);
+    if (place.talks()) std::cout << print_config(config);
     return 0;
   }
   require_training_settings(config);
-  bool talks = !launched || launched->rank == 0;
+  bool talks = place.talks();
   auto say = [talks](const std::string& line) {
     if (talks) log_info(line);
   };
@@ -69,9 +81,10 @@ int train_command(int argc, char** argv) {
     write_file_atomically(work_dir->file("config.resolved.yaml"), print_config(config));
   }
   RunInputs inputs = prepare_inputs(config, RunKind::kTrain, config.train.work_dir + "/cache", say);
-  return run_ranks(config, launched, config.train.work_dir + "/logs", [&](Mesh& mesh, const auto& say_rank) {
-    Trainer trainer(inputs, mesh, mesh.world().device(), say_rank);
+  return run_ranks(config, place, config.train.work_dir + "/logs", [&](Mesh& mesh, const auto& say_rank, const RunControl& control) {
+    Trainer trainer(inputs, mesh, mesh.world().device(), say_rank, control);
     TrainSummary summary = trainer.run();
+    if (summary.stop_signal != 0) return 128 + summary.stop_signal;
     if (mesh.rank() == 0) report(summary, say_rank);
     return 0;
   });

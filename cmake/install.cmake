@@ -21,6 +21,18 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/plait DESTINATION ${CMAKE_INSTALL_INCLUDED
 if(TARGET plait)
   set_target_properties(plait PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS plait RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The manual page and the completions are what the program says about itself.
+  set(plait_pages ${CMAKE_BINARY_DIR}/pages)
+  install(CODE "
+    file(MAKE_DIRECTORY \"${plait_pages}\")
+    foreach(page \"man\" \"completion;bash\" \"completion;zsh\" \"completion;fish\")
+      list(GET page -1 name)
+      execute_process(COMMAND \"$<TARGET_FILE:plait>\" \${page} OUTPUT_FILE \"${plait_pages}/\${name}\" COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()")
+  install(FILES ${plait_pages}/man DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 RENAME plait.1)
+  install(FILES ${plait_pages}/bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME plait)
+  install(FILES ${plait_pages}/zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _plait)
+  install(FILES ${plait_pages}/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME plait.fish)
 endif()
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/plait)
 

@@ -18,6 +18,9 @@ cmake -G Ninja -S "$folder/consumer" -B "$folder/out" -DCMAKE_PREFIX_PATH="$fold
 "$folder/out/consumer"
 "$folder/prefix/bin/plait" schedule --kind 1f1b --stages 2 --micro_batches 2 >"$folder/schedule" || { echo "FAILED: installed plait"; exit 1; }
 grep -q F "$folder/schedule"
+for page in man/man1/plait.1 bash-completion/completions/plait zsh/site-functions/_plait fish/vendor_completions.d/plait.fish; do
+  grep -q schedule "$folder/prefix/share/$page" || { echo "FAILED: share/$page"; exit 1; }
+done
 # A torch that is not there is one clear message.
 if cmake -G Ninja -S "$folder/consumer" -B "$folder/none" -DCMAKE_PREFIX_PATH="$folder/prefix" -DPLAIT_TORCH_DIR="$folder/absent" >"$folder/log" 2>&1; then
   echo "FAILED: configured without torch"
