@@ -208,6 +208,7 @@ Explanation explain_settings(const CommandLine& command_line, int64_t world_size
     out.error = error.what();
     out.exit_code = static_cast<int>(error.code());
   }
+  out.source = trace.source;
   out.form = form_name(trace.form, !trace.source.empty());
   Explainer explainer(trace, out.error);
   out.lines = explainer.lines();
@@ -217,17 +218,19 @@ Explanation explain_settings(const CommandLine& command_line, int64_t world_size
   out.defaults = explainer.others();
   if (!trace.merged.all().empty() || trace.config) add_defaults(trace, &out.defaults);
   if (trace.config) add_layout(*trace.config, &out.layout);
-  out.notices = trace.notices;
+  for (const auto& notice : trace.notices)
+    if (notice.find("plait explain") == std::string::npos) out.notices.push_back(notice);
   return out;
 }
 
 std::string explanation_text(const Explanation& explanation) {
-  std::string out = cat("read as ", explanation.form, "\n");
-  constexpr size_t kWidest = 64;
+  std::string out = cat(explanation.source.empty() ? "" : explanation.source + ": ", "read as ", explanation.form, "\n");
+  constexpr size_t kWidest = 72;
   size_t width = 0;
   std::vector<std::string> left;
   for (const auto& line : explanation.lines) {
-    left.push_back(cat(line.place, "  ", line.key, ": ", line.value));
+    auto folder = line.place.rfind('/');
+    left.push_back(cat(folder == std::string::npos ? line.place : line.place.substr(folder + 1), "  ", line.key, ": ", line.value));
     if (left.back().size() <= kWidest) width = std::max(width, left.back().size());
   }
   for (size_t i = 0; i < left.size(); ++i) {
@@ -244,6 +247,7 @@ std::string explanation_text(const Explanation& explanation) {
 
 std::string explanation_json(const Explanation& explanation) {
   nlohmann::ordered_json root;
+  root["source"] = explanation.source;
   root["form"] = explanation.form;
   root["lines"] = nlohmann::ordered_json::array();
   for (const auto& line : explanation.lines)

@@ -18,7 +18,8 @@ struct ExplainedLine {
 };
 
 struct Explanation {
-  std::string form;                  // "a ModelScope file"
+  std::string source;                // the file, "" = flags only
+  std::string form;                  // "ModelScope settings"
   std::vector<ExplainedLine> lines;  // in file order
   std::vector<std::string> command_line, defaults, layout, notices;
   std::string error;  // "" = the settings are good

@@ -96,7 +96,7 @@ std::vector<std::string> metrics_in_effect(const GivenSettings& given) {
 }
 
 // The best weights and early stop follow the first metric.
-void finish_metric_rules(GivenSettings* given) {
+void finish_metric_rules(GivenSettings* given, TranslationNotes* notes) {
   auto best = take_pending(given, "modelscope.best_metric"), best_rule = take_pending(given, "modelscope.best_rule");
   auto stop = take_pending(given, "modelscope.stop_metric"), stop_rule = take_pending(given, "modelscope.stop_rule");
   std::vector<std::string> metrics = metrics_in_effect(*given);
@@ -119,6 +119,10 @@ void finish_metric_rules(GivenSettings* given) {
     throw_error(ExitCode::kUsage, quote(stop->written, *stop), ": training stops by the first metric, ", metrics.front(),
                 ", which picks the best weights too; nearest valid value ", metrics.front());
   check_rule(stop_rule, metrics.front());
+  for (const auto* key : {&best, &stop})
+    if (*key) notes->derived[(*key)->written] = "the first of evaluation.metrics: " + metrics.front();
+  for (const auto* rule : {&best_rule, &stop_rule})
+    if (*rule) notes->derived[(*rule)->written] = "agrees with the metric, " + metrics.front();
 }
 
 void finish_outputs(GivenSettings* given, bool is_form, TranslationNotes* notes) {
@@ -172,7 +176,7 @@ void finish_modelscope(GivenSettings* given, bool is_form, const std::string& so
   finish_data(given, notes);
   detail::finish_optimizer(given, is_form);
   detail::finish_lr_scheduler(given, is_form, notices);
-  finish_metric_rules(given);
+  finish_metric_rules(given, notes);
   finish_outputs(given, is_form, notes);
   take_pending(given, "modelscope.use_model_config");
   std::vector<std::string> without, names;

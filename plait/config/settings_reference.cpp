@@ -3,6 +3,7 @@
 #include "plait/config/given_settings.h"
 #include "plait/config/hugging_face.h"
 #include "plait/config/load_config.h"
+#include "plait/config/modelscope.h"
 #include "plait/config/setting_text.h"
 
 namespace plait {
@@ -65,17 +66,26 @@ class Table {
 
 const char* kIntroduction = R"(# Settings
 
-This file is generated from `plait/config/describe.h` and `plait/config/hugging_face_names.cpp`; a unit test keeps it equal to them
+This file is generated from `plait/config/describe.h`, `plait/config/hugging_face_names.cpp` and `plait/config/modelscope_names.cpp`; a unit
+test keeps it equal to them
 (`config_unit_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_WriteSettings*'` writes it anew).
 
 ## How settings are read
 
-- A settings file is native YAML or JSON (sections as below), or flat Hugging Face TrainingArguments in YAML or JSON (told by
-  `output_dir` or `per_device_train_batch_size` at the top level). ModelScope and DeepSpeed files are recognised and refused: they are not read yet.
+- A settings file is YAML or JSON in one of four forms, told by marks; `plait explain FILE` prints what each of its lines became.
+
+| form | mark | unknown key |
+|---|---|---|
+| native (sections as below) | `train.distributed`, or no other mark | error |
+| DeepSpeed ([deepspeed.md](deepspeed.md)) | `zero_optimization`, `train_micro_batch_size_per_gpu` or `train_batch_size` at the top level | error |
+| ModelScope ([modelscope.md](modelscope.md)) | `framework`, or `train.dataloader`; flat files: `model_dir` or `save_checkpoint_epochs` | one notice |
+| Hugging Face TrainingArguments (flat names) | `output_dir` or `per_device_train_batch_size` at the top level | error |
+
 - Flags: `--train.batch_size 32`, or the last part of a name where only one setting has it: `--batch_size 32`, `--lr 1e-4`; `-` and `_` are alike.
-  Short names: `--model` (model.path), `--train_file`, `--valid_file`, `--work_dir`, `--task`. All Hugging Face names below are flags as well.
+  Short names: `--model` (model.path), `--train_file`, `--valid_file`, `--work_dir`, `--task`. All Hugging Face and ModelScope names below are
+  flags as well, and so are dotted names of ModelScope's files (`--train.dataloader.batch_size_per_gpu 4`).
 - `--set a.b=c` wins over flags, flags win over the file. `--set name=null` goes back to the default. `--print-config` shows what holds.
-- An unknown key, a key given twice (also under two names) and a value of the wrong kind are errors that name file and line.
+- An unknown key (in ModelScope files: one notice), a key given twice (also under two names) and a value of the wrong kind are errors that name file and line.
 - Anchors and `<<:` merges work; a top-level key whose anchor is used elsewhere may have any name. `~` and `null` mean "not given".
   `010` is ten, with a warning. `2e-5` is a number. `yes`, `no`, `on`, `off` are truth values only where one is expected.
 - Relative paths in a file are relative to that file, those of flags to the current folder.
@@ -109,6 +119,18 @@ std::string settings_reference_markdown() {
     for (const auto& word : name.off)
       if (!word.empty()) off.push_back(word);
     out += cat("| `", name.name, "` | ", cell(join(off, ", ")), " | ", cell(name.why), " |\n");
+  }
+  out +=
+      "\n## ModelScope names\n\nFlags of ModelScope's training arguments, and keys of its flat files.\n\n| name | setting | remarks "
+      "|\n|---|---|---|\n";
+  for (const auto& name : modelscope_names()) {
+    bool native = name.canonical.rfind("modelscope.", 0) != 0;
+    bool without = name.canonical == "modelscope.no_effect." || name.canonical == "modelscope.off.";
+    std::string remark = cat(name.canonical == "modelscope.off."         ? "must be off: "
+                             : name.canonical == "modelscope.no_effect." ? "no effect: "
+                                                                         : "",
+                             name.effect);
+    out += cat("| `", name.name, "` | ", native && !without ? cat("`", name.canonical, "`") : "", " | ", cell(remark), " |\n");
   }
   return out;
 }

@@ -52,7 +52,7 @@ TEST(Explain, ModelScope) {
   EXPECT_EQ(fate_of(e, "megatron.world_size"), "derived: data_parallel_size = 2, what the other sizes leave");
   EXPECT_EQ(fate_of(e, "new.key"), "ignored: unknown key");
   std::string text = explanation_text(e);
-  EXPECT_TRUE(contains(text, "read as ModelScope settings")) << text;
+  EXPECT_TRUE(contains(text, "configuration.json: read as ModelScope settings")) << text;
   EXPECT_TRUE(contains(text, "configuration.json:4  train.dataloader.batch_size_per_gpu: 4 ")) << text;
   EXPECT_TRUE(contains(text, "train.seed = 42 (native default: 0)")) << text;
   EXPECT_TRUE(contains(text, "train.lr_scheduler.type = ramp (ModelScope's default)")) << text;
