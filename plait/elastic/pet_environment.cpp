@@ -20,19 +20,6 @@ bool is_loopback(const std::string& address) { return address == "localhost" || 
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> launch_defaults(const Variable& variable) {
-  constexpr const char* kFlags[] = {"nnodes",        "nproc_per_node", "node_rank",    "master_addr", "master_port",
-                                    "rdzv_endpoint", "rdzv_id",        "rdzv_backend", "rdzv_conf",   "standalone",
-                                    "max_restarts",  "log_dir",        "redirects",    "tee"};
-  std::vector<std::pair<std::string, std::string>> defaults;
-  for (const char* flag : kFlags) {
-    std::string name = cat("PET_", flag);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    if (auto value = filled(variable, name)) defaults.emplace_back(flag, *value);
-  }
-  return defaults;
-}
-
 void refuse_pet_without_launch(const Variable& variable) {
   auto nodes = filled(variable, "PET_NNODES");
   if (!nodes || filled(variable, "LOCAL_RANK")) return;
@@ -46,10 +33,11 @@ void refuse_pet_without_launch(const Variable& variable) {
                 ", but RANK is the pod's and nobody started the ranks. Start them with: plait launch -- plait train ... (it reads the PET_ "
                 "variables)");
   }
-  throw_error(ExitCode::kUsage, "PET_NNODES=", *nodes, " says that this is one of several nodes, but no launcher started the ranks",
-              pod_rank ? cat(" (RANK=", *variable("RANK"), " is the pod's, WORLD_SIZE=", *variable("WORLD_SIZE"), " counts ranks)") : "",
-              ". Start them on every node with: plait launch -- plait train ... (it reads the PET_ variables: ",
-              "--nnodes, --nproc_per_node, --node_rank, --master_addr, --master_port)");
+  throw_error(
+      ExitCode::kUsage, "PET_NNODES=", *nodes, " says that this is one of several nodes, but no launcher started the ranks",
+      pod_rank ? cat(" (RANK=", *variable("RANK"), " is the pod's, WORLD_SIZE=", *variable("WORLD_SIZE"), " counts ranks)") : "",
+      ". Start them on every node with: plait launch --secret_file=FILE -- plait train ... (it reads the PET_ variables for --nnodes, "
+      "--nproc_per_node, --node_rank, --master_addr, --master_port; FILE is a secret that all nodes share, docs/launchers.md)");
 }
 
 bool is_one_rank_a_node(const Variable& variable) {
@@ -71,7 +59,7 @@ void check_ranks_of_pods(const RankEnvironment& env, int64_t layout_ranks) {
               whole ? cat("For ", ranks,
                           " ranks a node run, on every node: plait launch --nnodes=$WORLD_SIZE --node_rank=$RANK "
                           "--master_addr=$MASTER_ADDR --master_port=$MASTER_PORT --nproc_per_node=",
-                          ranks, " -- plait train ...")
+                          ranks, " --secret_file=FILE -- plait train ... (FILE: a secret that all nodes share, docs/launchers.md)")
                     : cat(layout_ranks, " ranks do not split evenly over them; nearest number that does: ",
                           (ranks + (2 * (layout_ranks % env.world_size) >= env.world_size)) * env.world_size));
 }

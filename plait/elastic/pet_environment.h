@@ -1,18 +1,11 @@
-// Kubeflow: variables that the training operators set in a pod. PET_* (Trainer v2, newer v1) are torchrun's flags, so they are defaults of
-// `plait launch`; a v1 PyTorchJob sets RANK (the POD's) and WORLD_SIZE without LOCAL_RANK. Pure functions.
+// Kubeflow: variables that the training operators set in a pod. PET_* (Trainer v2, newer v1) are torchrun's flags, so `plait launch`
+// takes them for flags that are not given; a v1 PyTorchJob sets RANK (the POD's) and WORLD_SIZE without LOCAL_RANK. Pure functions.
 #pragma once
-
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plait/elastic/environment.h"
 #include "plait/elastic/launcher_variables.h"
 
 namespace plait {
-
-// Flags of `plait launch` that PET_NAME variables give ("nnodes" -> "2"), in a fixed order, empty ones left out; flags given by hand win.
-std::vector<std::pair<std::string, std::string>> launch_defaults(const Variable& variable);
 
 // PET_* says that several processes make up the job and nobody has started them (no RANK of a launcher's): Error(kUsage) with the
 // `plait launch` command. Nothing otherwise.

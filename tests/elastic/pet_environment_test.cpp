@@ -100,7 +100,7 @@ TEST(Kubeflow, MoreRanksThanPodsIsToldTheCommand) {
   check_ranks_of_pods(*env, 1);  // a size left out follows from the world
   std::string message = message_of([&] { check_ranks_of_pods(*env, 32); });
   EXPECT_NE(message.find("plait launch --nnodes=$WORLD_SIZE --node_rank=$RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT "
-                         "--nproc_per_node=8 -- plait train"),
+                         "--nproc_per_node=8 --secret_file=FILE -- plait train"),
             std::string::npos)
       << message;
   EXPECT_NE(message_of([&] { check_ranks_of_pods(*env, 6); }).find("nearest number that does: 8"), std::string::npos);
@@ -110,7 +110,7 @@ TEST(Kubeflow, MoreRanksThanPodsIsToldTheCommand) {
 
 TEST(Kubeflow, WorldSizeThatCountsRanksIsNotTakenForPods) {
   std::string message = message_of(newer_pod());
-  for (const char* fragment : {"PET_NNODES=2", "RANK=1 is the pod's", "WORLD_SIZE=16", "plait launch -- plait train"})
+  for (const char* fragment : {"PET_NNODES=2", "RANK=1 is the pod's", "WORLD_SIZE=16", "plait launch --secret_file=FILE -- plait train"})
     EXPECT_NE(message.find(fragment), std::string::npos) << message;
   auto v = newer_pod();
   v["PET_NPROC_PER_NODE"] = "auto";  // then the operator counts pods
@@ -125,23 +125,13 @@ TEST(Kubeflow, WorldSizeThatCountsRanksIsNotTakenForPods) {
 
 TEST(Kubeflow, TrainerV2NeedsALauncher) {
   EXPECT_NE(message_of(trainer_v2()).find("PET_NNODES=2"), std::string::npos);
-  EXPECT_NE(message_of(trainer_v2()).find("plait launch -- plait train"), std::string::npos);
+  EXPECT_NE(message_of(trainer_v2()).find("plait launch --secret_file=FILE -- plait train"), std::string::npos);
   auto v = trainer_v2();
   v["PET_NNODES"] = "1";
   EXPECT_FALSE(read_launcher_environment(lookup(v))) << "one node starts its own ranks";
   v = torchrun_rank();
   for (const auto& [name, value] : trainer_v2()) v[name] = value;
   EXPECT_EQ(read_launcher_environment(lookup(v))->rank, 5) << "torchrun in the pod has read them";
-}
-
-TEST(LaunchDefaults, AreTorchrunsFlags) {
-  using Pairs = std::vector<std::pair<std::string, std::string>>;
-  EXPECT_EQ(
-      launch_defaults(lookup(trainer_v2())),
-      (Pairs{{"nnodes", "2"}, {"nproc_per_node", "4"}, {"node_rank", "0"}, {"master_addr", "job-node-0-0.job"}, {"master_port", "29400"}}));
-  EXPECT_EQ(launch_defaults(lookup({{"PET_RDZV_ENDPOINT", "h:1"}, {"PET_MAX_RESTARTS", "3"}, {"PET_NNODES", ""}})),
-            (Pairs{{"rdzv_endpoint", "h:1"}, {"max_restarts", "3"}}));
-  EXPECT_TRUE(launch_defaults(lookup({})).empty());
 }
 
 }  // namespace
