@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAM = os.environ.get("PLAIT_PROGRAM", os.path.join(ROOT, "build", "plait"))
 GOLDEN = os.path.join(ROOT, "tests", "data", "golden")
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                      "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK", "NODE_RANK")
+                      "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK", "NODE_RANK", "KUBERNETES_SERVICE_HOST")
 LAUNCHER_PREFIXES = ("PLAIT_", "SLURM_", "OMPI_", "PMIX_", "PMI_", "MPI_", "PET_", "HYDRA_")
 SIZES = ("data_parallel_size", "model_parallel_size", "pipeline_parallel_size")
 
