@@ -143,6 +143,14 @@ void resolve_batch(Config* config, GivenBatch given, int64_t default_per_device)
     std::string fits = cat("batch_size ", per_device * dp * accumulation);
     if (batch % (dp * accumulation) == 0) fits += cat(", or per_device_train_batch_size ", batch / (dp * accumulation));
     if (batch % (dp * per_device) == 0) fits += cat(", or gradient_accumulation_steps ", batch / (dp * per_device));
+    // A resolved file says all three; another layout on the command line then needs to know which one to let go.
+    const char* let_go = batch % (dp * accumulation) == 0 ? "train.per_device_train_batch_size"
+                         : batch % (dp * per_device) == 0 ? "train.distributed.gradient_accumulation_steps"
+                                                          : nullptr;
+    if (let_go) fits += cat("; to keep batch_size ", batch, " in this layout leave out ", let_go, " or say --set ", let_go, "=null");
+    else if (batch % dp == 0)
+      fits += cat("; to keep batch_size ", batch, " in this layout say --set train.per_device_train_batch_size=null --set ",
+                  "train.distributed.gradient_accumulation_steps=null");
     batch_error(*config, given, fits);
   }
   if (given.batch_size && given.per_device) {

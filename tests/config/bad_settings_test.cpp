@@ -76,7 +76,11 @@ TEST(BadSettings, Texts) {
         "gradient_accumulation_steps 4 (config.yaml:1)",
         "nearest valid: batch_size 32"}},
       {"train: {batch_size: 64, per_device_train_batch_size: 4, distributed: {data_parallel_size: 2, gradient_accumulation_steps: 4}}\n",
-       {"nearest valid: batch_size 32, or per_device_train_batch_size 8, or gradient_accumulation_steps 8"}},
+       {"nearest valid: batch_size 32, or per_device_train_batch_size 8, or gradient_accumulation_steps 8; to keep batch_size 64 in this "
+        "layout leave out train.per_device_train_batch_size or say --set train.per_device_train_batch_size=null"}},
+      {"train: {batch_size: 10, per_device_train_batch_size: 4, distributed: {data_parallel_size: 2, gradient_accumulation_steps: 4}}\n",
+       {"to keep batch_size 10 in this layout say --set train.per_device_train_batch_size=null --set "
+        "train.distributed.gradient_accumulation_steps=null"}},
       {"train: {batch_size: 30, distributed: {data_parallel_size: 2, gradient_accumulation_steps: 4}}\n",
        {"nearest valid: batch_size 24 or 32"}},
       {"train: {batch_size: 30, per_device_train_batch_size: 8}\n", {"nearest valid: batch_size 24 or 32"}},

@@ -225,6 +225,23 @@ TEST(LoadConfig, PrintedConfigReadsBack) {
   }
 }
 
+// The three batch numbers that a resolved file pins, in another layout: the refusal says what to add, and that works.
+TEST(LoadConfig, ResolvedFileInAnotherLayout) {
+  std::string printed = print_config(load_text("train: {batch_size: 32, distributed: {data_parallel_size: 2}}\n").config);
+  CommandLine four{"", {{"data_parallel_size", "4"}}, {}};
+  Loaded refused = load_text(printed, "config.resolved.yaml", four);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(contains(refused.error,
+                       "to keep batch_size 32 in this layout leave out train.per_device_train_batch_size or say --set "
+                       "train.per_device_train_batch_size=null"))
+      << refused.error;
+  four.sets = {"train.per_device_train_batch_size=null"};
+  Loaded works = load_text(printed, "config.resolved.yaml", four);
+  ASSERT_EQ(works.error, "");
+  EXPECT_EQ(works.config.train.batch_size, 32);
+  EXPECT_EQ(works.config.train.per_device_train_batch_size, 8);
+}
+
 TEST(LoadConfig, ReferenceIsUpToDate) {
   std::ifstream stream(std::string(PLAIT_SOURCE_DIR) + "/docs/settings.md");
   std::string committed((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
