@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plait/base/error.h"
+#include "plait/config/pickled_weights.h"
 #include "plait/config/strict_json.h"
 
 namespace plait {
@@ -36,23 +37,16 @@ bool is_file(const std::string& path) {
 
 // Says what the folder has instead, since that is what the reader can act on.
 [[noreturn]] void no_weights(const std::string& folder) {
-  std::string pickle, other;
+  std::string other;
   std::error_code ignored;
   for (const auto& item : std::filesystem::directory_iterator(folder, ignored)) {
-    std::string name = item.path().filename().string(), extension = item.path().extension().string();
-    if (name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || extension == ".bin" || extension == ".pt" ||
-        extension == ".pth") {
-      if (pickle.empty() || name == "pytorch_model.bin") pickle = name;
-    } else if (extension == ".safetensors" || extension == ".gguf" || extension == ".h5" || extension == ".msgpack") {
-      other = name;
-    }
+    std::string extension = item.path().extension().string();
+    if (extension == ".safetensors" || extension == ".gguf" || extension == ".h5" || extension == ".msgpack")
+      other = item.path().filename().string();
   }
   std::string what = cat("model folder ", folder, " holds no model.safetensors and no model.safetensors.index.json");
-  if (!pickle.empty())
-    throw_error(ExitCode::kCheckpoint, what, ", only ", pickle,
-                ". That is a pickle, which can run any program and is never read. Convert it once where you trust it: ",
-                "python3 -c \"from transformers import AutoModel; AutoModel.from_pretrained('", folder, "').save_pretrained('", folder,
-                "')\"");
+  std::string advice = pickled_weights_advice(folder);
+  if (!advice.empty()) throw_error(ExitCode::kCheckpoint, what, ", ", advice);
   if (!other.empty())
     throw_error(ExitCode::kCheckpoint, what, "; it has ", other, ". Weights are read from safetensors files of those names only");
   throw_error(ExitCode::kCheckpoint, what);

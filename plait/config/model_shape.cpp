@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plait/base/error.h"
+#include "plait/config/pickled_weights.h"
 #include "plait/config/shape_fields.h"
 #include "plait/config/strict_json.h"
 
@@ -331,12 +332,26 @@ ModelShape read_model_shape(const std::string& model_dir) {
   std::string path = model_dir + "/config.json";
   struct stat info {};
   if (::stat(model_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-    throw_error(ExitCode::kCheckpoint, "model folder ", model_dir,
-                " is not there: a folder with config.json, model.safetensors and tokenizer.json is needed");
-  if (::stat(path.c_str(), &info) != 0)
+    throw_error(
+        ExitCode::kCheckpoint, "model folder ", model_dir,
+        " is not there: a folder with config.json, model.safetensors and tokenizer.json is needed (models of a hub are not fetched: "
+        "download the folder first)");
+  // A model of ModelScope's trainer: its config.json names a family that has another name once it is converted.
+  auto refuse_megatron = [&] {
+    if (has_megatron_weights(model_dir))
+      throw_error(ExitCode::kCheckpoint, "model folder ", model_dir, " holds no model.safetensors, ", pickled_weights_advice(model_dir));
+  };
+  if (::stat(path.c_str(), &info) != 0) {
+    refuse_megatron();
     throw_error(ExitCode::kCheckpoint, "model folder ", model_dir,
                 " holds no config.json: a Hugging Face folder has config.json, model.safetensors and tokenizer.json");
-  return parse_model_shape(read_text_file(path), path);
+  }
+  try {
+    return parse_model_shape(read_text_file(path), path);
+  } catch (const Error&) {
+    refuse_megatron();
+    throw;
+  }
 }
 
 }  // namespace plait
