@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,7 +17,10 @@
 #include "plait/comm/cuda_plugin.h"
 #include "plait/comm/launch.h"
 #include "plait/elastic/local_launcher.h"
+#include "plait/elastic/pet_environment.h"
+#include "plait/elastic/plait_variables.h"
 #include "plait/plan/layout_check.h"
+#include "plait/rendezvous/secret.h"
 #include "plait/tensor/allocator.h"
 #include "plait/train/run_inputs.h"
 
@@ -31,6 +35,8 @@ std::string normal_name(std::string name) {
 
 bool looks_like_flag(const std::string& word) { return word.size() > 2 && word[0] == '-' && word[1] == '-'; }
 
+constexpr const char* kPlaceFlags[] = {"bind", "job_id", "rdzv_timeout", "stop_grace"};
+
 RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment& env) {
   RendezvousOptions o;
   o.rank = env.rank;
@@ -39,13 +45,28 @@ RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment
   o.local_world_size = env.local_world_size;
   o.master_addr = env.master_addr;
   o.master_port = env.master_port;
+  o.foreign_store = env.foreign_store;
   o.listen = env.listen;
   o.listen_fd = env.listen_fd;
+  o.bind = env.bind;
+  o.job_id = env.job_id;
+  o.secret = env.secret;
+  o.config_text = print_config(config);
+  o.rendezvous_timeout = env.rendezvous_timeout;
   o.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.train.comm_timeout_seconds * 1000));
   o.backend = resolve_device(config) == "cuda" ? "nccl" : "gloo";
   // The torch launcher's store outlives a restart: each attempt meets under keys of its own.
-  if (auto attempt = process_variable("TORCHELASTIC_RESTART_COUNT"); attempt && !env.listen) o.key_prefix = "attempt_" + *attempt;
+  if (env.foreign_store && env.restart_count > 0) o.key_prefix = cat("attempt_", env.restart_count);
   return o;
+}
+
+std::chrono::milliseconds seconds_flag(const std::string& name, const std::string& text) {
+  double seconds = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  constexpr double kWeek = 7 * 24 * 3600;
+  if (error != std::errc() || end != text.data() + text.size() || !(seconds > 0 && seconds <= kWeek))
+    throw_error(ExitCode::kUsage, name, " ", text, ": must be a number of seconds above 0, at most ", kWeek);
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000 + 0.5));
 }
 
 // OMP_NUM_THREADS, the launchers' way to say it, else the cores shared out over the ranks of this machine.
@@ -58,11 +79,20 @@ int threads_of_rank(int64_t local_world_size) {
   return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, local_world_size)));
 }
 
-int run_one_rank(const Config& config, const RankEnvironment& env, const RankBody& body) {
+int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& watch, const RankBody& body) {
+  RunControl control = watch.control();
+  MeshLayout layout = layout_of(config);
+  Coordinate place = layout.coordinate_of(env.rank);
+  control.status->set_coordinate(place.dp, place.pp, place.tp);
+  control.enter(RankPhase::kConnect);
   install_caching_allocator();
   at::set_num_threads(threads_of_rank(env.local_world_size));
-  auto mesh = connect_mesh(layout_of(config), rendezvous_options(config, env));
-  return body(*mesh, [](const std::string& line) { log_info(line); });
+  auto mesh = connect_mesh(layout, rendezvous_options(config, env));
+  control.enter(RankPhase::kLoad);
+  int code = body(
+      *mesh, [](const std::string& line) { log_info(line); }, control);
+  control.enter(RankPhase::kEnd);
+  return code;
 }
 
 // This process's own arguments, to start it anew.
@@ -123,19 +153,70 @@ CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& o
     std::string value = inline_value ? word.substr(equals + 1) : next_is_value(i) ? argv[++i] : "true";
     if (name == "set") flags.settings.sets.push_back(value);
     else if (name == "config") flags.settings.config_path = value;
-    else if (std::find(own.begin(), own.end(), name) != own.end()) flags.own.emplace_back(name, value);
+    else if (std::find(own.begin(), own.end(), name) != own.end() ||
+             std::find(std::begin(kPlaceFlags), std::end(kPlaceFlags), name) != std::end(kPlaceFlags))
+      flags.own.emplace_back(name, value);
     else flags.settings.flags.emplace_back(name, value);
   }
   return flags;
 }
 
-Config load_command_config(const CommandFlags& flags, const std::optional<RankEnvironment>& launched) {
+RunPlace read_run_place(const CommandFlags& flags) {
+  RunPlace place;
+  place.launched = read_launcher_environment();
+  if (!place.launched) read_plait_variables(process_variable, &place.wishes);
+  RankEnvironment& env = place.launched ? *place.launched : place.wishes;
+  if (auto text = flags.value("bind"); !text.empty()) env.bind = text;
+  if (auto text = flags.value("job_id"); !text.empty()) env.job_id = text;
+  if (auto text = flags.value("rdzv_timeout"); !text.empty()) env.rendezvous_timeout = seconds_flag("--rdzv_timeout", text);
+  if (auto text = process_variable("PLAIT_STOP_GRACE"); text && !text->empty())
+    place.stop_grace = seconds_flag("the environment variable PLAIT_STOP_GRACE", *text);
+  if (auto text = flags.value("stop_grace"); !text.empty()) place.stop_grace = seconds_flag("--stop_grace", text);
+  if (place.launched) place.watch = std::make_unique<RankWatch>(*place.launched);
+  return place;
+}
+
+namespace {
+
+// Under Kubeflow, settings that do not fit the pods may fit ranks of which several run in a pod: the message then says how to start those.
+Config load_launched_config(const CommandFlags& flags, const RunPlace& place, std::vector<std::string>* notices) {
+  if (!place.launched) return load_config(flags.settings, 0, notices);
+  std::optional<int64_t> asked;
+  try {
+    return load_config(flags.settings, place.launched->world_size, notices);
+  } catch (const Error&) {
+    if (!place.launched->one_rank_a_node) throw;
+    try {
+      asked = layout_of(load_config(flags.settings, 0, nullptr)).world_size();
+    } catch (const Error&) {  // wrong in itself
+    }
+    if (asked) check_ranks_of_pods(*place.launched, *asked);
+    throw;
+  }
+}
+
+}  // namespace
+
+Config load_command_config(const CommandFlags& flags, const RunPlace& place) {
   std::vector<std::string> notices;
-  Config config = load_config(flags.settings, launched ? launched->world_size : 0, &notices);
-  if (!flags.print_config) settle_thread_waiting(config, launched.has_value());
-  if (!launched || launched->rank == 0)
+  if (place.launched) notices = place.launched->notices;
+  Config config = load_launched_config(flags, place, &notices);
+  if (!flags.print_config) settle_thread_waiting(config, place.launched.has_value());
+  if (place.talks())
     for (const auto& line : notices) log_info(line);
   return config;
+}
+
+void refuse_crowd(const Config& config, const RunPlace& place) {
+  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency()), most = 4 * cores + 16;
+  const auto& d = config.train.distributed;
+  const int64_t world = layout_of(config).world_size();
+  if (place.launched || world <= most) return;
+  throw_error(ExitCode::kResource, "data_parallel_size ", d.data_parallel_size, config.where("train.distributed.data_parallel_size"),
+              " x model_parallel_size ", d.model_parallel_size, config.where("train.distributed.model_parallel_size"),
+              " x pipeline_parallel_size ", d.pipeline_parallel_size, config.where("train.distributed.pipeline_parallel_size"), " = ",
+              world, " ranks on this machine, which has ", cores, " cores: more than ", most,
+              " are not started without being asked for; if they are meant: plait launch --nproc_per_node ", world, " -- plait train ...");
 }
 
 std::string resolve_device(const Config& config) {
@@ -150,16 +231,29 @@ std::string resolve_device(const Config& config) {
   return "cuda";
 }
 
-int run_ranks(const Config& config, const std::optional<RankEnvironment>& launched, const std::string& log_dir, const RankBody& body) {
+int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RankBody& body) {
   MeshLayout layout = layout_of(config);
   int64_t world = layout.world_size();
-  if (launched) check_world_size(layout, launched->world_size, config);
-  if (launched || world == 1) return run_one_rank(config, launched.value_or(RankEnvironment{}), body);
+  refuse_crowd(config, place);
+  if (place.launched) check_world_size(layout, place.launched->world_size, config);
+  if (place.launched || world == 1) {
+    RankEnvironment env = place.launched.value_or(RankEnvironment{});
+    if (!place.watch) place.watch = std::make_unique<RankWatch>(env);
+    return run_one_rank(config, env, *place.watch, body);
+  }
   LaunchOptions options;
   options.num_ranks = world;
   options.log_dir = log_dir;
-  for (int64_t r = 0; r < world; ++r) options.rank_labels.push_back(cat("rank ", r, " (", to_string(layout.coordinate_of(r)), ")"));
-  options.body = [&](const RankEnvironment& env) { return run_one_rank(config, env, body); };
+  options.layout = layout;
+  options.bind = place.wishes.bind;
+  options.job_id = place.wishes.job_id;
+  options.secret = place.wishes.secret.empty() ? rendezvous::make_secret() : place.wishes.secret;
+  options.rendezvous_timeout = place.wishes.rendezvous_timeout;
+  options.stop_grace = place.stop_grace;
+  options.body = [&](const RankEnvironment& env) {
+    RankWatch watch(env);
+    return run_one_rank(config, env, watch, body);
+  };
   return launch_local_ranks(options);
 }
 

@@ -2,16 +2,21 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "plait/base/run_control.h"
 #include "plait/comm/mesh.h"
 #include "plait/config/load_config.h"
 #include "plait/elastic/environment.h"
+#include "plait/elastic/rank_watch.h"
 
 namespace plait {
 
-// Flags as given. `own`: names that belong to the command itself and are not settings; they are taken out.
+// Flags as given. `own`: names that belong to the command itself and are not settings; they are taken out. --bind, --job_id,
+// --rdzv_timeout and --stop_grace are own flags of every command.
 struct CommandFlags {
   CommandLine settings;
   std::vector<std::pair<std::string, std::string>> own;
@@ -26,16 +31,33 @@ struct CommandFlags {
 // Error(kUsage) for a flag without value, a second settings file.
 CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& own, bool config_argument);
 
-// One rank of a run, connected: called in every rank process.
-using RankBody = std::function<int(Mesh& mesh, const std::function<void(const std::string&)>& say)>;
+// How this process was started; read once, at the beginning of a command.
+struct RunPlace {
+  std::optional<RankEnvironment> launched;  // as one rank, by somebody else; none: run_ranks starts the ranks
+  RankEnvironment wishes;                   // bind, job_id, secret, rendezvous_timeout of ranks that run_ranks starts
+  std::chrono::milliseconds stop_grace{60000};
+  std::unique_ptr<RankWatch> watch;  // of a launched rank: from now on it does not outlive its launcher
+
+  bool talks() const { return !launched || launched->rank == 0; }
+};
+
+// The environment of a launcher and PLAIT_* variables, with the flags --bind, --job_id, --rdzv_timeout, --stop_grace over them.
+// Call it before any thread exists. Errors: Error(kUsage) that names the variable or flag.
+RunPlace read_run_place(const CommandFlags& flags);
 
 // The config with the world it will run in: sizes from a launcher's environment, else from the settings. Prints the notices on rank 0.
 // One process with several threads is started anew, once, with libgomp told to wait without long spinning.
-Config load_command_config(const CommandFlags& flags, const std::optional<RankEnvironment>& launched);
+Config load_command_config(const CommandFlags& flags, const RunPlace& place);
+
+// Error(kResource) when this process would start far more ranks than the machine has cores: a slip of the keyboard rather than a wish.
+void refuse_crowd(const Config& config, const RunPlace& place);
+
+// One rank of a run, connected: called in every rank process. `say`: lines for people. `control`: see Trainer.
+using RankBody = std::function<int(Mesh& mesh, const std::function<void(const std::string&)>& say, const RunControl& control)>;
 
 // Runs `body` on every rank of the layout: in this process when there is one rank or a launcher started us, else in forked local ranks.
 // Returns the exit code.
-int run_ranks(const Config& config, const std::optional<RankEnvironment>& launched, const std::string& log_dir, const RankBody& body);
+int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RankBody& body);
 
 // auto | cpu | cuda -> the device of this rank. Error(kResource) when cuda is asked for and not possible.
 std::string resolve_device(const Config& config);

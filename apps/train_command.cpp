@@ -74,6 +74,7 @@ int train_command(int argc, char** argv) {
     if (talks) log_info(line);
   };
   check_layout(read_model_shape(config.model.path), layout_of(config), config);  // before anything is written
+  refuse_crowd(config, place);
   // The process that talks holds the folder; ranks forked from it share its lock.
   std::unique_ptr<WorkDir> work_dir;
   if (talks) {

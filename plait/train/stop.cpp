@@ -2,19 +2,34 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "plait/base/text.h"
 
 namespace plait {
 
-int agree_on_stop(const StopRequest* stop, const Mesh& mesh, at::Device device) {
-  if (!stop) return 0;
-  int own = stop->signal.load();
-  if (mesh.world().size() == 1) return own;
-  at::Tensor signal = at::full({1}, own, at::TensorOptions().dtype(at::kLong).device(device));
-  mesh.world().all_reduce(signal, ReduceOp::kMax)->wait();
-  return static_cast<int>(signal.item<int64_t>());
+int StopAgreement::after_step() {
+  ++steps_since_;
+  return steps_since_ < steps_until_ ? 0 : now();
+}
+
+int StopAgreement::now() {
+  if (!stop_) return 0;
+  const int64_t own = stop_->signal.load();
+  if (mesh_.world().size() == 1) return static_cast<int>(own);
+  constexpr int64_t kInterval = 50000, kMostSteps = 64;  // microseconds
+  const int64_t elapsed = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - asked_).count();
+  at::Tensor news = at::empty({2}, at::kLong);
+  news[0] = own;
+  news[1] = elapsed / std::max<int64_t>(1, steps_since_);
+  news = news.to(device_);
+  mesh_.world().all_reduce(news, ReduceOp::kMax)->wait();
+  news = news.cpu();
+  steps_until_ = std::clamp<int64_t>(kInterval / std::max<int64_t>(1, news[1].item<int64_t>()), 1, kMostSteps);
+  steps_since_ = 0;
+  asked_ = Clock::now();
+  return static_cast<int>(news[0].item<int64_t>());
 }
 
 std::string stop_text(int signal, int64_t step, int64_t num_steps) {

@@ -1,6 +1,7 @@
 // Stopping all ranks at the same step boundary when some of them were asked to, at whatever moment each got its signal.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -9,9 +10,28 @@
 
 namespace plait {
 
-// The largest signal that any rank was sent so far, 0 when none was; the same number on every rank. One element over the world group,
-// nothing for one rank or without a StopRequest. Rank rule: every rank of the mesh calls it, all with a StopRequest or none.
-int agree_on_stop(const StopRequest* stop, const Mesh& mesh, at::Device device);
+// Which signal asks the run to stop, the same answer on every rank: the largest that any rank got so far, 0 when none did.
+// Rank rule: every rank of the mesh calls the same functions in the same order, all with a StopRequest or none. A call is one message of
+// two numbers over the world group; nothing for one rank or without a StopRequest.
+class StopAgreement {
+ public:
+  StopAgreement(const StopRequest* stop, const Mesh& mesh, at::Device device) : stop_(stop), mesh_(mesh), device_(device) {}
+
+  // After each step. Steps of a few milliseconds are not all asked about: 0 without a message until 50 ms have gone by (the ranks agree on
+  // the number of steps that takes).
+  int after_step();
+  // With a message in any case.
+  int now();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const StopRequest* stop_;
+  const Mesh& mesh_;
+  at::Device device_;
+  Clock::time_point asked_ = Clock::now();
+  int64_t steps_since_ = 0, steps_until_ = 1;
+};
 
 // While it lives, a signal waits for the next agree_on_stop() instead of ending the process.
 class HeedStop {

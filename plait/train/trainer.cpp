@@ -142,6 +142,7 @@ bool Trainer::evaluate_now(int64_t step) {
     summary_.best_value = value;
     summary_.best_folder = c.train.work_dir + "/output_best";
     export_folder(*model_, in_, mesh_, summary_.best_folder);
+    summary_.last_written = summary_.best_folder;
   }
   if (!early_stop_) early_stop_.emplace(c.train.early_stop, higher_is_better(first));
   if (!early_stop_->should_stop(value)) return false;
@@ -156,17 +157,18 @@ void Trainer::save_now(int64_t step) {
   control_.enter(RankPhase::kExport);
   export_folder(*model_, in_, mesh_, saved_.folder(step), saved_.mark(step));
   progress_.break_line();
+  summary_.last_written = saved_.folder(step);
   say_(cat("weights after step ", step + 1, ": ", saved_.folder(step)));
   if (mesh_.rank() == 0) saved_.written(step, say_);
 }
 
-bool Trainer::stop_now(int64_t step) {
-  summary_.stop_signal = agree_on_stop(control_.stop, mesh_, device_);
-  if (summary_.stop_signal == 0) return false;
+bool Trainer::stops(int signal, int64_t step) {
+  if (signal == 0) return false;
+  summary_.stop_signal = signal;
   summary_.num_steps = step + 1;
   progress_.break_line();
   say_(cat(stop_text(summary_.stop_signal, step + 1, plan_.num_steps), "; ",
-           summary_.best_folder.empty() ? "no weights were written" : cat("the last weights written are ", summary_.best_folder)));
+           summary_.last_written.empty() ? "no weights were written" : cat("the last weights written are in ", summary_.last_written)));
   return true;
 }
 
@@ -175,15 +177,16 @@ TrainSummary Trainer::run() {
   EpochOrder order(plan_.num_rows, c.seed, c.shuffle);
   say_(cat("training ", plan_.num_steps, " steps of ", c.batch_size, " rows (", plan_.steps_per_epoch, " an epoch), ", order.describe()));
   std::optional<HeedStop> heed(control_.stop);
+  StopAgreement stop(control_.stop, mesh_, device_);
   for (int64_t step = 0; step < plan_.num_steps; ++step) {
     train_one_step(step, order);
     summary_.num_steps = step + 1;
-    if (stop_now(step)) return summary_;
+    if (stops(stop.after_step(), step)) return summary_;
     bool evaluates = evaluation_due(step), saves = saved_.due(step);
     bool enough = evaluates && evaluate_now(step);
     if (saves) save_now(step);
     if (enough) break;
-    if ((evaluates || saves) && stop_now(step)) return summary_;
+    if ((evaluates || saves) && stops(stop.now(), step)) return summary_;
   }
   heed.reset();
   control_.enter(RankPhase::kExport);

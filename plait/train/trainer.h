@@ -26,6 +26,7 @@ struct TrainSummary {
   double last_loss = 0;
   std::optional<EvalResult> last_evaluation;
   std::optional<double> best_value;        // of the first metric
+  std::string last_written;                // the newest weights written during training; may be empty
   std::string output_folder, best_folder;  // best_folder empty without evaluation
   double train_seconds = 0;                // steps only
   int64_t peak_bytes = 0;                  // tensors, the largest rank; 0 when the caching allocator is not installed
@@ -47,7 +48,7 @@ class Trainer {
   TrainStep& step() { return *step_; }
 
  private:
-  bool stop_now(int64_t step);
+  bool stops(int signal, int64_t step);
   void train_one_step(int64_t step, EpochOrder& order);
   bool evaluation_due(int64_t step) const;
   // True: training has stopped to get better.

@@ -1,5 +1,7 @@
 """Ranks that fail, launchers that are interrupted or killed: every run ends soon, with the first cause last, and leaves nothing behind."""
 import os
+import re
+import shutil
 import signal
 import time
 import unittest
@@ -42,6 +44,12 @@ class RanksThatFail(FaultTest):
         self.assertIn("rank 3 (", done.last_line, done)
         self.assertIn("dp 0, pp 1, tp 1", done.last_line, done)
         self.assertIn("failed first", done.last_line, done)
+        # The block before it: where the rank was, though a killed one could not say so.
+        block = done.err[done.err.index("ROOT CAUSE\n"):]
+        self.assertIn("  rank     rank 3 (dp 0, pp 1, tp 1) on ", block)
+        phase = {"start": "loading", "step": "training, step 3", "export": "export, step 4"}[place]
+        self.assertIn(f"  phase    {phase}\n", block)
+        self.assertRegex(block, r"\nconsequences: .*rank")
         if action == "throw":
             self.assertIn("PLAIT_FAULT", done.last_line, done)
             self.assertIn(place, done.last_line, done)
@@ -89,32 +97,76 @@ class RanksThatFail(FaultTest):
 
 
 class Signals(FaultTest):
-    def interrupted(self, number, code):
-        process = self.start(self.words("2x1x2", steps=ENDLESS))
-        self.wait_for_steps(process)
+    """A signal to a run that trains: all ranks stop after the same step, what they wrote is whole."""
+
+    def interrupted(self, number, code, layout="2x1x2", *more):
+        process = self.start(self.words(layout, *more, steps=ENDLESS))
+        self.wait_for_steps(process, count=3)
         begin = time.monotonic()
         process.send_signal(number)
         done = self.finish(process, 60, begin)
         self.assertEqual(done.code, code, done)
         self.assertLess(done.seconds, SOON, done)
-        self.assertIn(f"signal {int(number)}", done.last_line)
+        self.assertNotIn("ROOT CAUSE", done.err)
+        found = re.search(rf"stopped after step (\d+) of {ENDLESS} by signal {int(number)} \(.*\); (.*)", done.err)
+        self.assertTrue(found, done)
+        steps, _ = self.metrics("run")
+        self.assertEqual([x["step"] for x in steps], list(range(1, int(found[1]) + 1)), "metrics are complete up to the step that is named")
+        self.assertFalse(os.path.exists(self.path("run", "output")))
         self.assert_nothing_left(1)
+        return done, found[2]
 
     def test_interrupt(self):
-        self.interrupted(signal.SIGINT, 130)
+        done, weights = self.interrupted(signal.SIGINT, 130)
+        self.assertEqual(weights, "no weights were written")
+        self.assertIn("signal 2", done.last_line)
 
     def test_terminate(self):
-        self.interrupted(signal.SIGTERM, 143)
+        done, _ = self.interrupted(signal.SIGTERM, 143)
+        self.assertIn("signal 15", done.last_line)
+
+    def test_the_last_weights_are_named(self):
+        rows = tiny.bert_rows(self.path("valid.jsonl"), 8)
+        _, weights = self.interrupted(signal.SIGTERM, 143, "1x1x2", "--valid_file", rows, "--set", "evaluation.strategy=steps", "--set", "evaluation.interval=2")
+        self.assertEqual(weights, "the last weights written are in " + self.path("run", "output_best"))
+        self.assertTrue(os.path.exists(self.path("run", "output_best", "model.safetensors")))
 
     def test_one_process_alone(self):
-        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            process = self.start(self.words("1x1x1", steps=ENDLESS, work_dir=f"run{code}"))
-            self.wait_for_steps(process, f"run{code}")
-            begin = time.monotonic()
-            process.send_signal(number)
-            done = self.finish(process, 60, begin)
-            self.assertIn(done.code, (code, -number), done)  # a shell shows both as 128 + number
-            self.assertLess(done.seconds, SOON)
+        self.interrupted(signal.SIGINT, 130, "1x1x1")
+        shutil.rmtree(self.path("run"))
+        self.interrupted(signal.SIGTERM, 143, "1x1x1")
+
+    def test_a_signal_to_one_rank_stops_all(self):
+        process = self.start(self.words("2x1x2", steps=ENDLESS))
+        self.wait_for_steps(process)
+        os.kill(max(self.left_behind()), signal.SIGTERM)
+        done = self.finish(process, 60)
+        self.assertEqual(done.code, 143, done)
+        self.assertIn("stopped after step", done.err)
+        self.assertNotIn("ROOT CAUSE", done.err)
+
+    def test_a_second_signal_ends_at_once(self):
+        process = self.start(self.words("2x1x2", steps=ENDLESS))
+        self.wait_for_steps(process)
+        os.kill(max(self.left_behind()), signal.SIGSTOP)  # this rank never comes to its step's end
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        self.assertIsNone(process.poll(), "the other ranks are given their time")
+        process.send_signal(signal.SIGINT)
+        done = self.finish(process, 60)
+        self.assertEqual(done.code, 130, done)
+        self.assertLess(done.seconds, SOON, done)
+        self.assert_nothing_left(1)
+
+    def test_a_rank_that_does_not_stop_is_killed_after_the_grace(self):
+        process = self.start(self.words("2x1x2", "--stop_grace", "1", steps=ENDLESS))
+        self.wait_for_steps(process)
+        os.kill(max(self.left_behind()), signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        done = self.finish(process, 60)
+        self.assertEqual(done.code, 143, done)
+        self.assertLess(done.seconds, SOON, done)
+        self.assert_nothing_left(1)
 
     def test_killed_launcher_leaves_no_orphan(self):
         process = self.start(self.words("2x1x2", steps=ENDLESS))
@@ -171,6 +223,15 @@ class Overflow(FaultTest):
         self.assertEqual(done.code, 9, done)
         self.assertIn("step 2", done.last_line)
         self.assertFalse(os.path.exists(self.path("run", "output")))
+
+
+class Crowd(FaultTest):
+    def test_absurdly_many_ranks_are_refused_before_any_is_started(self):
+        done = self.run_plait(*[w.replace("train.batch_size=8", "train.batch_size=1000") for w in self.words("1000x1x1")])
+        self.assertEqual(done.code, 8, done)
+        self.assertIn("data_parallel_size 1000", done.err)
+        self.assertIn("plait launch --nproc_per_node 1000", done.err)
+        self.assertFalse(os.path.exists(self.path("run")))
 
 
 class TwoJobs(FaultTest):
