@@ -10,7 +10,7 @@ from hugging_face_venv import venv_python
 from program import ROOT, ProgramTest, free_port, layout_flags
 
 CONFIG = "configs/nlp/sequence_classification_trainer.yaml"
-COMMAND = ("python -W ignore -m torch.distributed.launch {more}--nproc_per_node=8 examples/pytorch/text_generation/run_train.py "
+COMMAND = ("python -m torch.distributed.launch {more}--nproc_per_node=8 examples/pytorch/text_generation/run_train.py "
            f"--config {CONFIG} --distributed_strategy hybrid_parallel --data_parallel_size 2 --model_parallel_size 4")
 
 

@@ -1,10 +1,12 @@
-"""Ranks started by others: by hand with torchrun's variables, and by torchrun itself when .venv-test is there (setup/test_venv.sh)."""
+"""Ranks started by others: by hand with torchrun's variables, as Kubeflow's pods, and by torchrun itself when .venv-test is there
+(setup/test_venv.sh)."""
 import os
 import subprocess
 import unittest
 
 import tiny
-from program import PROGRAM, ProgramTest, free_port, layout_flags
+import two_nodes
+from program import PROGRAM, ROOT, ProgramTest, free_port, layout_flags
 from hugging_face_venv import venv_python
 
 
@@ -70,6 +72,48 @@ class ByHand(LauncherTest):
     def test_a_world_of_one(self):
         done = self.run_plait(*self.words("one", "1x1x1"), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
         self.assertEqual(done.code, 0, done)
+
+
+class Kubeflow(LauncherTest):
+    """PyTorchJob (v1): RANK is the pod's, no LOCAL_RANK; the first pod is told that the master is localhost."""
+
+    def pod(self, rank, address):
+        return self.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR=address, MASTER_PORT="23456", KUBERNETES_SERVICE_HOST="10.0.0.1",
+                                OMP_NUM_THREADS="1")
+
+    def test_two_pods_are_two_ranks(self):
+        reason = two_nodes.why_not()
+        if reason:
+            self.skipTest(reason)
+        self.ok(*self.words("own", "1x2x1"), OMP_NUM_THREADS="1")
+        with two_nodes.TwoNodes(self.environment()) as nodes:
+            pods = []
+            for rank, address in enumerate(("localhost", "node0")):
+                words = nodes.command(rank, [PROGRAM, *self.words("pods", "1x2x1")], self.folder)
+                pods.append(subprocess.Popen(words, env=self.pod(rank, address), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            done = [self.finish(pod, 180) for pod in pods]
+        self.assertEqual([d.code for d in done], [0, 0], "\n".join(map(str, done)))
+        self.assertIn("taken as one rank on each of 2 nodes", done[0].err)
+        self.assert_same_run("pods", self.metrics("own"))
+
+    def test_more_ranks_than_pods(self):
+        done = self.finish(self.start(self.words("wrong", "2x2x2"), env=self.pod(1, "job-master-0")), 60)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("plait launch --nnodes=$WORLD_SIZE --node_rank=$RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT --nproc_per_node=4 ", done.err)
+
+    def test_a_layout_that_fits_no_number_of_pods(self):
+        done = self.finish(self.start(self.words("wrong", "1x3x1"), env=self.pod(1, "job-master-0")), 60)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("nearest number that does: 4", done.err)
+
+
+class PlaitLaunch(LauncherTest):
+    def test_the_script_of_the_torch_launcher(self):
+        """`plait launch` in the place of `python -m torch.distributed.launch`: the same script, the same flags."""
+        reference = self.reference("2x1x2")
+        script = os.path.join(ROOT, "examples", "pytorch", "text_generation", "run_train.py")
+        self.ok("launch", "--nproc_per_node=4", script, *self.words("script", "2x1x2")[1:])
+        self.assert_same_run("script", reference)
 
 
 class Torchrun(LauncherTest):
