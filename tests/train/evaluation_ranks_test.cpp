@@ -105,6 +105,11 @@ TEST(Evaluation, PredictionsAndMetricsInEveryLayout) {
       hooks.prepare = [&](Mesh& mesh, ParallelModel& model) {
         at::Tensor logits = predict_logits(config, model, mesh, rows.data(), batch);
         EvalResult result = evaluate(config, model, mesh, rows.data(), batch);
+        // Bit for bit the same on all ranks: the best weights and an early stop are decided by it.
+        at::Tensor low = at::full({1}, result.loss, at::kDouble), high = low.clone();
+        mesh.world().all_reduce(low, ReduceOp::kMin)->wait();
+        mesh.world().all_reduce(high, ReduceOp::kMax)->wait();
+        EXPECT_EQ(low.item<double>(), high.item<double>()) << name_of(layout);
         std::lock_guard lock(mutex);
         if (!reference.defined()) {
           reference = logits;
