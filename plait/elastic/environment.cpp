@@ -75,14 +75,14 @@ class TorchVariables {
   std::string first_;
 };
 
-// Of Slurm's step and an MPI launcher's ranks, who started this process: where they differ, MPI's launcher runs inside the step.
+// Slurm's step, or an MPI launcher's ranks where one runs (inside the step or without one).
 std::optional<LauncherView> launcher_view(const Variable& variable, const std::function<std::string(const std::string&)>& ancestor,
                                           std::vector<std::string>* notices) {
   auto slurm = detail::read_slurm_step(variable);
   auto mpi = detail::read_openmpi(variable);
-  if (!mpi) mpi = detail::read_pmi(variable, ancestor);
+  // `srun --mpi=pmi2` sets PMI_RANK and PMI_SIZE for its own tasks; MPI_LOCALRANKID is Hydra's.
+  if (!mpi && (!slurm || filled(variable, "MPI_LOCALRANKID"))) mpi = detail::read_pmi(variable, ancestor);
   if (!slurm || !mpi) return slurm ? slurm : mpi;
-  if (slurm->rank.value == mpi->rank.value && slurm->world_size.value == mpi->world_size.value) return slurm;
   if (slurm->world_size.value > 1)
     notices->push_back(cat(mpi->launcher, " runs inside a Slurm job step: the inner one counts (", said(mpi->world_size), ", not ",
                            said(slurm->world_size), ")"));

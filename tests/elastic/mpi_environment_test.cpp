@@ -115,10 +115,15 @@ TEST(Nested, TheInnerOneCountsAndANoticeSaysSo) {
   EXPECT_NE(env->notices[0].find("OMPI_COMM_WORLD_SIZE=4, not SLURM_STEP_NUM_TASKS=11"), std::string::npos) << env->notices[0];
 
   // srun --mpi=pmi2 sets PMI_* for its own tasks: that is Slurm, with its list of nodes.
-  env = read(with(slurm, {{"PMI_RANK", "9"}, {"PMI_SIZE", "11"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "3"}}));
+  env = read(with(slurm, {{"PMI_RANK", "9"}, {"PMI_SIZE", "11"}}));
   EXPECT_EQ(env->launcher, "Slurm");
   EXPECT_EQ(env->master_addr, "n07");
   EXPECT_TRUE(env->notices.empty());
+
+  // Also where both count alike on this rank: on another one they may not.
+  slurm["SLURM_PROCID"] = "9";
+  env = read(with(slurm, {{"PMI_RANK", "9"}, {"PMI_SIZE", "11"}, {"MPI_LOCALRANKID", "9"}, {"MPI_LOCALNRANKS", "11"}}));
+  EXPECT_EQ(env->launcher, "MPICH");
 
   env = read(with(slurm, torchrun_rank()));
   EXPECT_EQ(env->launcher, "torchrun");
@@ -151,7 +156,8 @@ TEST(Pmi, SeveralNodesNeedAnAddress) {
   v["MASTER_PORT"] = "29500";
   auto env = read(v);
   EXPECT_EQ(env->master_addr, "n0");
-  EXPECT_EQ(env->job_id, "");
+  v["PMI_PORT"] = "n1:4000";  // of this node's proxy: the other node's says something else
+  EXPECT_EQ(read(v)->job_id, "");
 }
 
 TEST(Pmi, Contradictions) {

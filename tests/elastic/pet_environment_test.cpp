@@ -116,6 +116,8 @@ TEST(Kubeflow, WorldSizeThatCountsRanksIsNotTakenForPods) {
   v["PET_NPROC_PER_NODE"] = "auto";  // then the operator counts pods
   v["WORLD_SIZE"] = "2";
   EXPECT_TRUE(read_launcher_environment(lookup(v))->one_rank_a_node);
+  v["PET_NNODES"] = "1:2";
+  EXPECT_TRUE(read_launcher_environment(lookup(v))->one_rank_a_node);
   v = newer_pod();
   v["PET_NNODES"] = "1";
   v["RANK"] = "0";
