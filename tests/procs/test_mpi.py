@@ -8,7 +8,7 @@ import unittest
 
 import tiny
 import two_nodes
-from program import PROGRAM, ProgramTest, layout_flags, write_text
+from program import PROGRAM, ProgramTest, free_port, layout_flags, write_text
 
 OPENMPI, HYDRA = shutil.which("mpirun.openmpi"), shutil.which("mpiexec.hydra")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -114,7 +114,7 @@ class Mpich(MpiTest):
         hosts = [HYDRA, "-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2"]
         self.refused(2, "MASTER_ADDR is not set", *hosts, PROGRAM, *self.words("none", "2x1x1"))
         self.ok(*self.words("own", "2x1x1"), OMP_NUM_THREADS="1")
-        self.assertEqual(self.launch(*hosts, "-genv", "MASTER_ADDR", "127.0.0.1", "-genv", "MASTER_PORT", "29731", PROGRAM, *self.words("mpi", "2x1x1")).code, 0)
+        self.assertEqual(self.launch(*hosts, "-genv", "MASTER_ADDR", "127.0.0.1", "-genv", "MASTER_PORT", str(free_port()), PROGRAM, *self.words("mpi", "2x1x1")).code, 0)
 
 
 if __name__ == "__main__":

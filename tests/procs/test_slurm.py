@@ -131,7 +131,7 @@ class Slurm(SlurmTest):
         self.same_run("step", "1x2x2")
 
     def test_two_steps_of_a_job_at_once(self):
-        step = lambda i: f"srun --overlap -N2 -n2 {' '.join(self.words(f'step{i}', '2x1x1'))}"
+        step = lambda i: f"srun --mpi=pmi2 --overlap -N2 -n2 {' '.join(self.words(f'step{i}', '2x1x1'))}"
         script = write_text(self.path("steps.sh"), f"#!/bin/sh\n{step(0)} & first=$!\n{step(1)}\nsecond=$?\nwait $first && exit $second\n")
         os.chmod(script, 0o755)
         self.launched("salloc", "-N2", "-n4", script)
@@ -170,6 +170,12 @@ class Slurm(SlurmTest):
         if not shutil.which("mpirun.openmpi"):
             self.skipTest("no OpenMPI here: setup/test_launchers.sh installs its launcher")
         self.launched("salloc", "-N2", "-n4", "mpirun.openmpi", "-n", "4", *self.words("mpi", "2x1x2"))
+        self.same_run("mpi", "2x1x2")
+
+    def test_mpich_in_a_job(self):
+        if not shutil.which("mpiexec.hydra"):
+            self.skipTest("no MPICH here: setup/test_launchers.sh installs its launcher")
+        self.launched("salloc", "-N2", "-n4", "mpiexec.hydra", "-n", "4", "-genv", "MASTER_ADDR", "node0", "-genv", "MASTER_PORT", "29500", *self.words("mpi", "2x1x2"))
         self.same_run("mpi", "2x1x2")
 
 
