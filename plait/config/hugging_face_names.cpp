@@ -42,6 +42,7 @@ const std::vector<HuggingFaceName>& hugging_face_names() {
       {"disable_tqdm", "hugging_face.disable_tqdm", "true: train.progress_bar false"},
       {"report_to", "hugging_face.report_to", "none or tensorboard; points every logging_steps"},
       {"logging_dir", "hugging_face.logging_dir", "train.tensorboard.dir with report_to tensorboard; default output_dir/runs"},
+      {"deepspeed", "hugging_face.deepspeed", "a DeepSpeed JSON, read with these names; what both say must be the same"},
       {"run_name", "hugging_face.run_name", "no effect: a run is its work_dir"},
       {"optim", "hugging_face.optim", "adamw_torch, adamw_torch_fused or sgd"},
   };
@@ -55,7 +56,6 @@ const std::vector<UnavailableName>& unavailable_names() {
       {"dataloader_drop_last", no, "plait trains every row of an epoch, the last partial batch with its right weight"},
       {"resume_from_checkpoint", {"false", ""}, "checkpoints to resume from are not available yet"},
       {"push_to_hub", no, "uploading is not available"},
-      {"deepspeed", {"", "false"}, "DeepSpeed settings are not read yet"},
       {"fsdp", {"", "false", "[]"}, "sharded weights are not available yet"},
       {"torch_compile", no, "there is no graph compiler in plait"},
       {"group_by_length", no, "row order is a function of seed and epoch only"},

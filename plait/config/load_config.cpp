@@ -40,6 +40,11 @@ void report_modelscope_sizes(const Config& config, const GivenSettings& merged, 
     notices->push_back(cat("data_parallel_size ", d.data_parallel_size, " = world_size ", world, " / (tensor_model_parallel_size ",
                            d.model_parallel_size, config.where(kModel), " x pipeline_model_parallel_size ", d.pipeline_parallel_size,
                            config.where(kPipeline), ")"));
+  const auto& t = config.train;
+  bool by_step = t.save.strategy == SaveStrategy::kSteps || config.evaluation.strategy == EvalStrategy::kSteps || !t.lr_scheduler.by_epoch;
+  if (d.gradient_accumulation_steps > 1 && by_step)
+    notices->push_back(cat("gradient_accumulation_steps ", d.gradient_accumulation_steps, config.where(kAccumulation),
+                           ": intervals, warm-ups and schedules by step count updates here, and micro-batches in ModelScope"));
   const GivenSetting* rows = merged.find(kPerDevice);
   notices->push_back(cat(
       rows ? quote(rows->written, *rows) : cat("batch_size_per_gpu ", config.train.per_device_train_batch_size, " (ModelScope's default)"),

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "plait/base/error.h"
 #include "plait/config/deepspeed.h"
@@ -26,9 +25,15 @@ void report_unknown(FileTranslator* file, const std::string& origin_name, std::v
     notices->push_back(cat(without, " keys of ", origin_name, " have no effect here; plait explain ", origin_name, " says why"));
 }
 
-// The JSON of a DeepspeedHook, a file beside the settings or a section. What the settings say too must be the same.
-void add_deepspeed_config(const GivenSetting& config, const std::string& origin_name, GivenSettings* file, TranslationNotes* notes) {
+// The JSON of a DeepspeedHook or of Hugging Face's `deepspeed`: a file beside the settings (a flag's: in the current folder), or a
+// section. What the settings say too must be the same.
+void add_deepspeed_config(const std::string& pending, const std::string& origin_name, GivenSettings* file, TranslationNotes* notes) {
+  auto given = detail::take_pending(file, pending);
+  if (!given) return;
+  const GivenSetting& config = *given;
   SettingNode root = config.value;
+  if (root.kind == SettingNode::Kind::kScalar && (root.text.empty() || parse_bool_text(root.text) == false)) return;
+  notes->derived[config.written] = "its keys are settings";
   if (!root.is_map()) {
     if (root.kind != SettingNode::Kind::kScalar)
       throw_error(ExitCode::kUsage, quote(config.written, config), " must be a file or a section");
@@ -36,7 +41,7 @@ void add_deepspeed_config(const GivenSetting& config, const std::string& origin_
     root = parse_settings(read_settings_text(path.string()), path.string());
   }
   GivenSettings read;
-  FileTranslator translator(root, &read, notes);
+  FileTranslator translator(root, &read, notes, config.command_line);
   translate_deepspeed(&translator);
   for (const auto& [name, setting] : read.all()) {
     const GivenSetting* there = file->find(name);
@@ -101,7 +106,10 @@ std::string read_settings_text(const std::string& path) {
   if (!problem && size > kMaxSettingBytes)
     throw_error(ExitCode::kUsage, path, ": ", size, " bytes; a settings file has at most ", kMaxSettingBytes);
   std::ifstream stream(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  std::string text(kMaxSettingBytes + 1, '\0');  // a pipe or a device has no size to look at first
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(stream.gcount()));
+  if (text.size() > kMaxSettingBytes) throw_error(ExitCode::kUsage, path, ": a settings file has at most ", kMaxSettingBytes, " bytes");
   if (!stream.eof() && !stream.good()) throw_error(ExitCode::kUsage, "settings file ", path, " cannot be read");
   return text;
 }
@@ -113,13 +121,14 @@ void read_file_settings(const SettingNode& root, SettingsForm form, const std::s
     collect_native(root, "", names, false, file);
   } else if (form == SettingsForm::kHuggingFace) {
     for (const auto& entry : root.entries) collect_flag(entry.key, entry.value, entry.origin, names, false, file);
+    add_deepspeed_config("hugging_face.deepspeed", origin_name, file, notes);
   } else if (form == SettingsForm::kDeepSpeed) {
     translate_deepspeed(&translator);
   } else {
     bool flat = is_flat_modelscope(root) && !root.find("framework") && !(root.find("train") && root.find("train")->is_map());
     if (flat) translate_modelscope_flat(&translator, names);
     else translate_modelscope(&translator);
-    if (auto config = detail::take_pending(file, "modelscope.deepspeed_config")) add_deepspeed_config(*config, origin_name, file, notes);
+    add_deepspeed_config("modelscope.deepspeed_config", origin_name, file, notes);
     report_unknown(&translator, origin_name, notices);
   }
   fold_precision(file);
@@ -135,6 +144,9 @@ GivenSettings read_command_line(const CommandLine& command_line, const SettingNa
     std::string name = set.substr(0, equals);
     collect_command(name, parse_flag_value(set.substr(equals + 1), "--set " + name), names, &sets);
   }
+  TranslationNotes notes;
+  for (auto* layer : {&flags, &sets})
+    for (const char* pending : {"modelscope.deepspeed_config", "hugging_face.deepspeed"}) add_deepspeed_config(pending, "", layer, &notes);
   fold_precision(&flags);
   fold_precision(&sets);
   merge_layers(&flags, sets);

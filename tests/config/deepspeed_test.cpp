@@ -1,5 +1,8 @@
 #include "plait/config/deepspeed.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "tests/config/settings_text.h"
@@ -75,6 +78,27 @@ TEST(DeepSpeed, DefaultsAndSchedules) {
   ASSERT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.config.train.lr_scheduler.warmup_steps, 10);
   EXPECT_EQ(loaded.config.train.optimizer.lr, 2e-4);
+}
+
+TEST(DeepSpeed, NamedByHuggingFaceArguments) {
+  std::string folder = ::testing::TempDir() + "deepspeed_of_hugging_face";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/ds.json") << R"({"train_micro_batch_size_per_gpu": "auto", "fp16": {"enabled": true, "initial_scale_power": 10},
+    "optimizer": {"type": "AdamW", "params": {"lr": 2e-5, "weight_decay": "auto"}}, "gradient_clipping": 0.5})";
+  const std::string text = "output_dir: o\nlearning_rate: 0.00002\nper_device_train_batch_size: 3\nfp16: true\ndeepspeed: ds.json\n";
+  Loaded loaded = load_text(text, folder + "/hf.yaml");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.dtype, DType::kFloat16);
+  EXPECT_EQ(loaded.config.train.loss_scale.init_scale, 1024);
+  EXPECT_EQ(loaded.config.train.clip_grad, 0.5);
+  EXPECT_EQ(loaded.config.train.batch_size, 3);
+  EXPECT_EQ(loaded.config.train.lr_scheduler.type, LrSchedulerKind::kLinear);
+  loaded = load_text("output_dir: o\nlearning_rate: 0.1\ndeepspeed: ds.json\n", folder + "/hf.yaml");
+  EXPECT_TRUE(contains(loaded.error, "train.optimizer.params.lr is given twice: as learning_rate")) << loaded.error;
+  loaded = load_text("output_dir: o\n", "hf.yaml", {"", {{"deepspeed", folder + "/ds.json"}}, {}});
+  EXPECT_EQ(loaded.config.train.optimizer.lr, 2e-5);
+  loaded = load_text("output_dir: o\ndeepspeed: {zero_optimization: {stage: 3}}\n", "hf.yaml");
+  EXPECT_TRUE(contains(loaded.error, "zero_stage 3 (hf.yaml:2)")) << loaded.error;
 }
 
 TEST(DeepSpeed, Refusals) {

@@ -159,7 +159,7 @@ TEST(HuggingFace, Refusals) {
       {"lr_scheduler_type: inverse_sqrt", "lr_scheduler_type inverse_sqrt (hf.yaml:2): Hugging Face's rises to learning_rate"},
       {"resume_from_checkpoint: runs/x", "not available yet"},
       {"push_to_hub: true", "not available"},
-      {"deepspeed: ds.json", "not read yet"},
+      {"deepspeed: nowhere/ds.json", "settings file nowhere/ds.json does not exist"},
       {"data_seed: 3", "data_seed 3 (hf.yaml:2) differs from seed 42"},
       {"optim: adafactor", "optim adafactor (hf.yaml:2) is not available"},
       {"load_best_model_at_end: true", "needs an evaluation"},
