@@ -52,6 +52,10 @@ CommandHelp train_help() {
            {"--model_parallel_size", "N", "tensor-parallel ranks one layer is split over"},
            {"--pipeline_parallel_size", "N", "pipeline ranks the layers are spread over"},
            {"--set", "a.b=c", "any setting; wins over flags, and flags win over the file"},
+           {"--rdzv_timeout", "SECONDS", "until all ranks must have come (default 600)"},
+           {"--bind", "ADDRESS", "address that rank 0 listens on for the others (default: the master address)"},
+           {"--job_id", "ID", "name of the job: a rank of another job is refused"},
+           {"--stop_grace", "SECONDS", "own ranks: between a signal and the end by force (default 60)"},
            {"--print-config", "", "show all settings, resolved, and end"}},
           true};
 }
