@@ -112,8 +112,8 @@ class Ports(RefusalTest):
             self.assertLess(done.seconds, 60)
 
     def test_peers_that_never_come(self):
-        done = self.refused(RENDEZVOUS, ["rank 1", "did not come"], self.words(tiny.BERT, None, *layout_flags("2x1x1"), "--set", "train.comm_timeout_seconds=3"),
-                            RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        done = self.refused(RENDEZVOUS, ["did not come: rank 1 of 2; here: rank 0 host"], self.words(tiny.BERT, None, *layout_flags("2x1x1")),
+                            PLAIT_RDZV_TIMEOUT="3", RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         self.assertLess(done.seconds, 60)
 
 
