@@ -24,19 +24,14 @@ std::string text_or(const GivenSettings& given, const std::string& name, const s
   return found && found->value.kind == SettingNode::Kind::kScalar ? found->value.text : otherwise;
 }
 
-bool folder_exists(const std::string& path, bool command_line, const std::string& source) {
-  std::error_code problem;
-  std::filesystem::path base = command_line ? std::filesystem::path() : std::filesystem::path(source).parent_path();
-  return std::filesystem::is_directory(base / path, problem);
-}
-
 // OWNER/NAME that is no folder here is a model of the hub.
 void finish_model(GivenSettings* given, bool is_form, const std::string& source) {
   const GivenSetting* model = given->find("model.path");
-  if (model && is_form) {
+  if (model && is_form && model->command_line) {
     std::string path = word_of(*model);
     bool hub_name = std::count(path.begin(), path.end(), '/') == 1 && path.front() != '/' && path.front() != '.' && path.back() != '/';
-    if (hub_name && !folder_exists(path, model->command_line, source))
+    std::error_code problem;
+    if (hub_name && !std::filesystem::is_directory(path, problem))
       throw_error(
           ExitCode::kCheckpoint, quote(model->written, *model),
           " is not a folder here, and plait fetches nothing from a hub: download it and give the folder, --model DIR with config.json, "

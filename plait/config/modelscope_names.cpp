@@ -3,6 +3,7 @@
 
 #include "plait/base/error.h"
 #include "plait/config/enum_names.h"
+#include "plait/config/hugging_face.h"
 #include "plait/config/modelscope.h"
 #include "plait/config/scalar.h"
 
@@ -70,6 +71,11 @@ void add_data_name(const GivenSetting& given, const std::string& use, GivenSetti
     if (word.size() > std::string(ending).size() && word.rfind(ending) == word.size() - std::string(ending).size())
       return out->add("dataset." + use + ".file", given);
   out->add("modelscope.hub_data." + use, given);
+}
+
+bool is_unavailable(const std::string& name) {
+  const auto& names = unavailable_names();
+  return std::any_of(names.begin(), names.end(), [&](const UnavailableName& one) { return one.name == name; });
 }
 
 }  // namespace
@@ -185,7 +191,7 @@ void translate_modelscope_flat(FileTranslator* file, const SettingNames& names) 
       if (known->canonical == kNoEffect) file->ignore(entry, known->effect);
       else file->derive(entry, known->effect);
       if (known->canonical != kNoEffect) collect_modelscope_name(*known, entry.given(), file->out());
-    } else if (!names.canonical_of_flag(entry.path).empty() || entry.path == "local_rank") {
+    } else if (is_unavailable(entry.path) || entry.path == "local_rank" || !names.canonical_of_flag(entry.path).empty()) {
       file->ignore(entry, "it asks for nothing");  // unless it became a setting, which is the note that counts
       collect_flag(entry.path, *entry.node, entry.origin, names, false, file->out());
     }

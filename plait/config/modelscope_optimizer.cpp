@@ -45,10 +45,11 @@ std::vector<std::string> class_names() {
   return out;
 }
 
-// Adds what the file's section says, unless the command line says the same setting natively.
+// Adds what ModelScope's names say; of file and command line the latter wins, whichever names it uses.
 void add_below_flags(GivenSettings* given, const std::string& name, GivenSetting setting) {
   const GivenSetting* there = given->find(name);
   if (there && there->command_line && !setting.command_line) return;
+  if (there && !there->command_line && setting.command_line) given->erase(name);
   given->add(name, std::move(setting));
 }
 

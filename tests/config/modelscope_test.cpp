@@ -294,6 +294,14 @@ TEST(ModelScope, Flags) {
   EXPECT_EQ(loaded.config.train.optimizer.type, OptimizerKind::kSGD);
   EXPECT_EQ(loaded.config.train.optimizer.weight_decay, 0);
   EXPECT_EQ(loaded.config.train.save.strategy, SaveStrategy::kSteps);
+  // Over a native file whose schedule they replace.
+  CommandLine schedule{"", {{"lr_scheduler", "StepLR"}, {"lr_scheduler_params", "step_size=2"}}, {}};
+  loaded = load_text("train: {lr_scheduler: {type: cosine, step_size: 9, warmup_steps: 3}}\n", "config.yaml", schedule);
+  EXPECT_EQ(loaded.config.train.lr_scheduler.type, LrSchedulerKind::kStep) << loaded.error;
+  EXPECT_EQ(loaded.config.train.lr_scheduler.step_size, 2);
+  EXPECT_EQ(loaded.config.train.lr_scheduler.warmup_steps, 3);
+  loaded = load_text("model_dir: m\ngradient_checkpointing: true\n");
+  EXPECT_TRUE(contains(loaded.error, "recomputation is not available yet")) << loaded.error;
   const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> bad = {
       {{"second_sequence", "b"}, "text pairs"},
       {{"train_drop_last", "true"}, "every row is used"},
