@@ -126,7 +126,10 @@ class SlurmTest(ProgramTest):
 class Slurm(SlurmTest):
     def test_srun_on_two_nodes(self):
         """Four tasks that Slurm lays out as 3 and 1."""
-        done = self.launched("srun", "-N2", "-n4", *self.words("step", "1x2x2"))
+        secret = write_text(self.path("secret"), "of this job")
+        os.chmod(secret, 0o600)
+        done = self.launched("srun", "-N2", "-n4", *self.words("step", "1x2x2"), PLAIT_SECRET_FILE=secret)
+        self.assertNotIn("no secret", done.err)
         self.assertEqual(done.err.count("training 3 steps"), 1, "only rank 0 speaks\n" + str(done))
         self.same_run("step", "1x2x2")
 
