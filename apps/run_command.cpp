@@ -37,6 +37,17 @@ bool looks_like_flag(const std::string& word) { return word.size() > 2 && word[0
 
 constexpr const char* kPlaceFlags[] = {"bind", "job_id", "rdzv_timeout", "stop_grace"};
 
+// auto | shm | gloo | nccl -> what carries the messages of this run's device.
+std::string resolve_backend(const Config& config) {
+  const std::string& wish = config.train.comm.backend;
+  const bool cuda = resolve_device(config) == "cuda";
+  if (cuda && (wish == "auto" || wish == "nccl")) return "nccl";
+  if (cuda || wish == "nccl")
+    throw_error(ExitCode::kUsage, "train.comm.backend ", wish, config.where("train.comm.backend"), " does not carry tensors of device ",
+                cuda ? "cuda" : "cpu", "; nearest valid value ", cuda ? "nccl" : "auto");
+  return wish;
+}
+
 RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment& env) {
   RendezvousOptions o;
   o.rank = env.rank;
@@ -54,7 +65,7 @@ RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment
   o.config_text = print_config(config);
   o.rendezvous_timeout = env.rendezvous_timeout;
   o.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.train.comm_timeout_seconds * 1000));
-  o.backend = resolve_device(config) == "cuda" ? "nccl" : "gloo";
+  o.backend = resolve_backend(config);
   // The torch launcher's store outlives a restart: each attempt meets under keys of its own.
   if (env.foreign_store && env.restart_count > 0) o.key_prefix = cat("attempt_", env.restart_count);
   return o;

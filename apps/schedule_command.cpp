@@ -92,7 +92,7 @@ CommandHelp schedule_help() {
           {"schedule --stages N --micro_batches N [--kind K] [--virtual N] [costs] [--svg FILE] [--text]",
            "schedule --from FILE [costs] [--svg FILE] [--text]"},
           "Prints a pipeline schedule: its actions, its timeline and its bubble.",
-          {{"--kind", "gpipe | 1f1b | interleaved_1f1b | forward", "which schedule (default 1f1b)"},
+          {{"--kind", "gpipe | 1f1b | interleaved_1f1b | zb_h1 | zb_h2 | forward", "which schedule (default 1f1b)"},
            {"--stages", "N", "pipeline ranks"},
            {"--virtual", "N", "stages a rank holds (default 2 for interleaved_1f1b, else 1)"},
            {"--micro_batches", "N", "micro-batches of a step"},

@@ -10,7 +10,7 @@
 namespace plait {
 
 struct ScheduleCommandOptions {
-  std::string kind = "1f1b";   // gpipe | 1f1b | interleaved_1f1b | forward
+  std::string kind = "1f1b";   // gpipe | 1f1b | interleaved_1f1b | zb_h1 | zb_h2 | forward
   int64_t stages = 1;          // pipeline ranks
   int64_t virtual_stages = 0;  // stages a rank; 0 = 2 for interleaved_1f1b, else 1
   int64_t micro_batches = 1;

@@ -11,6 +11,7 @@
 #include "plait/comm/gloo.h"
 #include "plait/comm/launch.h"
 #include "plait/comm/rendezvous_store.h"
+#include "plait/comm/shm_backend.h"
 
 namespace plait {
 namespace {
@@ -27,8 +28,8 @@ class BackendMaker {
                     devices, " CUDA devices");
       plugin_->set_device(static_cast<int>(options.local_rank));
       device_ = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
-    } else if (options.backend != "gloo") {
-      throw_error(ExitCode::kUsage, "backend ", options.backend, " is unknown; known: gloo, nccl");
+    } else if (options.backend != "gloo" && options.backend != "shm" && options.backend != "auto") {
+      throw_error(ExitCode::kUsage, "backend ", options.backend, " is unknown; known: auto, shm, gloo, nccl");
     }
   }
 
@@ -40,16 +41,25 @@ class BackendMaker {
     store_ = joined.store;
     // Writing to a rank that has just died must be an error that names it, not this rank's own death.
     std::signal(SIGPIPE, SIG_IGN);
-    if (!plugin_) gloo_ = std::make_unique<detail::GlooFactory>(joined.address);
+    address_ = joined.address;
+    if (options_.backend == "shm" || options_.backend == "auto")
+      shm_ = std::make_shared<detail::ShmRank>(*c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
+                                               options_.timeout);
   }
 
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int64_t>& members, int64_t group_rank) {
     if (members.size() == 1) return {};
     auto store = c10::make_intrusive<c10d::PrefixStore>(cat("plait/", name, "/", members.front()), store_);
     int rank = static_cast<int>(group_rank), size = static_cast<int>(members.size());
-    if (gloo_) return gloo_->make(store, rank, size, options_.timeout);
-    return c10::intrusive_ptr<c10d::Backend>::reclaim(
-        plugin_->make_nccl(store.get(), rank, size, options_.timeout.count(), static_cast<int>(options_.local_rank)));
+    if (plugin_)
+      return c10::intrusive_ptr<c10d::Backend>::reclaim(
+          plugin_->make_nccl(store.get(), rank, size, options_.timeout.count(), static_cast<int>(options_.local_rank)));
+    if (shm_ && shm_->shares_machine(members)) return c10::make_intrusive<detail::ShmBackend>(shm_, *store, members, rank);
+    if (options_.backend == "shm")
+      throw_error(ExitCode::kUsage, "train.comm.backend shm: the ranks ", join(members), " of group ", name,
+                  " do not share one machine (and its process ids and user); nearest valid value auto, which takes gloo for such groups");
+    if (!gloo_) gloo_ = std::make_unique<detail::GlooFactory>(address_);
+    return gloo_->make(store, rank, size, options_.timeout);
   }
 
  private:
@@ -57,6 +67,8 @@ class BackendMaker {
   const detail::CudaPlugin* plugin_ = nullptr;
   at::Device device_ = at::kCPU;
   c10::intrusive_ptr<c10d::Store> store_;
+  std::string address_;  // of this rank, for its peers on other machines
+  std::shared_ptr<detail::ShmRank> shm_;
   std::unique_ptr<detail::GlooFactory> gloo_;
 };
 

@@ -101,7 +101,9 @@ std::string machine_identity() {
   std::string boot = "?";
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::getline(file, boot);
-  return cat(boot, " ", link_text("/proc/self/ns/pid"), " ", link_text("/proc/self/ns/user"), " ", ::getuid());
+  char host[256] = "";  // nodes that are only names of one machine still count as nodes
+  ::gethostname(host, sizeof host - 1);
+  return cat(boot, " ", link_text("/proc/self/ns/pid"), " ", link_text("/proc/self/ns/user"), " ", ::getuid(), " ", host);
 }
 
 unsigned long long process_start_time(pid_t pid) {

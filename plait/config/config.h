@@ -12,7 +12,7 @@ namespace plait {
 
 enum class Task { kTextClassification, kTextGeneration };
 enum class DType { kFloat32, kBFloat16, kFloat16, kFloat64 };
-enum class ScheduleKind { kGPipe, k1F1B, kInterleaved1F1B };
+enum class ScheduleKind { kGPipe, k1F1B, kInterleaved1F1B, kZeroBubbleH1, kZeroBubbleH2 };
 enum class OptimizerKind { kAdamW, kSGD };
 enum class LrSchedulerKind { kLinear, kCosine, kConstant, kStep, kMultiStep, kExponential, kPolynomial, kRamp, kInverseSqrt };
 enum class WarmupKind { kLinear, kConstant, kExponential };
@@ -88,6 +88,10 @@ struct LrSchedulerConfig {
   double min_lr = 0.0;                          // cosine: the learning rate at the end
 };
 
+struct CommConfig {
+  std::string backend = "auto";  // auto | shm | gloo | nccl
+};
+
 struct EarlyStopConfig {
   int64_t patience = 0;    // evaluations without a better first metric before training stops; 0 = off
   double min_delta = 0.0;  // a smaller gain does not count
@@ -130,6 +134,7 @@ struct TrainConfig {
   bool progress_bar = true;         // on a terminal; false = lines as elsewhere
   std::string device = "auto";      // auto | cpu | cuda
   double comm_timeout_seconds = 600;
+  CommConfig comm;
   DistributedConfig distributed;
   OptimizerConfig optimizer;
   LrSchedulerConfig lr_scheduler;

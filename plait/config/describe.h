@@ -276,6 +276,12 @@ void describe_train(Visitor& visit, C& c) {
                     .unit = "s",
                     .range = {0, 1e9, true, false}},
         c.comm_timeout_seconds);
+  visit(
+      SettingInfo{.name = "train.comm.backend",
+                  .effect = "what carries messages: auto = nccl on CUDA devices, else shared memory between ranks of one machine and gloo "
+                            "across machines",
+                  .words = {"auto", "shm", "gloo", "nccl"}},
+      c.comm.backend);
   describe_distributed(visit, c.distributed);
   describe_optimizer(visit, c.optimizer);
   describe_lr_scheduler(visit, c.lr_scheduler);

@@ -25,6 +25,8 @@ inline EnumWords<ScheduleKind> enum_words(ScheduleKind) {
   return {{"gpipe", ScheduleKind::kGPipe},
           {"1f1b", ScheduleKind::k1F1B},
           {"interleaved_1f1b", ScheduleKind::kInterleaved1F1B},
+          {"zb_h1", ScheduleKind::kZeroBubbleH1},
+          {"zb_h2", ScheduleKind::kZeroBubbleH2},
           {"interleaved", ScheduleKind::kInterleaved1F1B}};
 }
 inline EnumWords<OptimizerKind> enum_words(OptimizerKind) {

@@ -72,7 +72,7 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
       case ActionKind::kForward: forward(schedule, action, run); break;
       case ActionKind::kBackward: backward(schedule, action, run); break;
       case ActionKind::kWeight:
-        if (weight_gradients_) weight_gradients_->flush();
+        if (weight_gradients_) weight_gradients_->flush({action.stage, action.micro_batch});
         break;
       case ActionKind::kSendForward:
       case ActionKind::kSendBackward: send(schedule, action); break;
@@ -121,6 +121,7 @@ void PipelineExecutor::backward(const Schedule& schedule, const Action& action, 
   pending_.erase(it);
   at::Tensor gradient =
       stage(action.stage).spec().has_head() ? at::full_like(pending.root, run.gradient_seed) : take(output_gradients_, key, action);
+  if (weight_gradients_) weight_gradients_->set_owner(key);
   run_backward(pending.root, gradient);
   if (!pending.input.defined()) return;
   at::Tensor input_gradient = pending.input.grad();

@@ -34,12 +34,24 @@ Schedule empty_schedule(std::string name, int64_t pp_size, int64_t chunks, int64
   return schedule;
 }
 
+// Forwards of a rank that may wait for their backward.
+int64_t in_flight_limit(ScheduleKind kind, int64_t pp_size, int64_t chunks, int64_t m, int64_t rank) {
+  switch (kind) {
+    case ScheduleKind::kGPipe: return m;
+    case ScheduleKind::k1F1B: return std::min(m, pp_size - rank);
+    case ScheduleKind::kInterleaved1F1B: return detail::interleaved_in_flight(pp_size, chunks, m, rank);
+    case ScheduleKind::kZeroBubbleH1: return detail::zero_bubble_in_flight(pp_size, m, rank, false);
+    case ScheduleKind::kZeroBubbleH2: return detail::zero_bubble_in_flight(pp_size, m, rank, true);
+  }
+  return m;
+}
+
 }  // namespace
 
 Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipeline_size, int64_t num_micro_batches) {
   int64_t m = num_micro_batches;
   check_sizes(pp_size, virtual_pipeline_size, m);
-  bool interleaved = kind == ScheduleKind::kInterleaved1F1B;
+  bool interleaved = kind == ScheduleKind::kInterleaved1F1B, fill_warm_up = kind == ScheduleKind::kZeroBubbleH2;
   if (interleaved && virtual_pipeline_size < 2)
     throw_error(ExitCode::kUsage, "schedule interleaved_1f1b with virtual_pipeline_size ", virtual_pipeline_size,
                 ": needs at least 2 stages a rank (with 1, take schedule 1f1b)");
@@ -53,12 +65,11 @@ Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipel
     case ScheduleKind::kInterleaved1F1B:
       detail::insert_messages(schedule, detail::interleaved_order(pp_size, virtual_pipeline_size, m));
       break;
+    case ScheduleKind::kZeroBubbleH1:
+    case ScheduleKind::kZeroBubbleH2: detail::insert_messages(schedule, detail::zero_bubble_order(pp_size, m, fill_warm_up)); break;
   }
   for (int64_t rank = 0; rank < pp_size; ++rank) {
-    int64_t limit = kind == ScheduleKind::kGPipe  ? m
-                    : kind == ScheduleKind::k1F1B ? std::min(m, pp_size - rank)
-                                                  : detail::interleaved_in_flight(pp_size, virtual_pipeline_size, m, rank);
-    schedule.in_flight_limit.push_back(limit);
+    schedule.in_flight_limit.push_back(in_flight_limit(kind, pp_size, virtual_pipeline_size, m, rank));
   }
   return schedule;
 }

@@ -55,8 +55,10 @@ Schedule parse_schedule(const std::string& text);  // inverse of to_text (header
                                                    // then "in_flight 4 3 2 1" when limits are claimed); throws Error(kUsage)
 
 struct ScheduleCost {
-  double forward = 1.0, backward = 2.0, send = 0.0;  // in any one unit, per virtual stage and micro-batch
-  double weight = 1.0;                               // of a deferred weight gradient (W)
+  // In any one unit, per virtual stage and micro-batch. A backward is that of inputs and weights together; in a schedule with deferred
+  // weight gradients a W takes `weight` of it and a B the rest.
+  double forward = 1.0, backward = 2.0, send = 0.0;
+  double weight = 1.0;
 };
 
 struct TimedAction {

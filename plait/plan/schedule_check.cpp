@@ -118,7 +118,10 @@ class Replay {
  public:
   Replay(const Schedule& schedule, const ScheduleCost& cost)
       : schedule_(schedule), cost_(cost), done_(schedule, kNotYet), next_(schedule.pp_size), clock_(schedule.pp_size),
-        timeline_(schedule.pp_size) {}
+        timeline_(schedule.pp_size) {
+    for (const auto& actions : schedule.actions)
+      for (const Action& action : actions) defers_ = defers_ || action.kind == ActionKind::kWeight;
+  }
 
   // "" or what stops the replay.
   std::string run() {
@@ -177,7 +180,7 @@ class Replay {
       end = std::max(end, done_[needed]);
     }
     if (action.kind == ActionKind::kForward) end = begin + cost_.forward;
-    if (action.kind == ActionKind::kBackward) end = begin + cost_.backward;
+    if (action.kind == ActionKind::kBackward) end = begin + (defers_ ? std::max(0.0, cost_.backward - cost_.weight) : cost_.backward);
     if (action.kind == ActionKind::kWeight) end = begin + cost_.weight;
     // A send takes no time of its rank; `done` of a send is when the message arrives.
     done_[action] = sends(action.kind) ? begin + cost_.send : end;
@@ -200,6 +203,7 @@ class Replay {
 
   const Schedule& schedule_;
   const ScheduleCost& cost_;
+  bool defers_ = false;  // has W actions
   ActionTable<double> done_;
   std::vector<size_t> next_;
   std::vector<double> clock_;

@@ -35,6 +35,7 @@ void insert_messages(Schedule& schedule, const ComputeOrders& orders) {
   std::map<std::pair<int64_t, int64_t>, Channel> channels;  // (from, to)
   for (int64_t rank = 0; rank < schedule.pp_size; ++rank) {
     for (const Action& action : orders[rank]) {
+      if (action.kind == ActionKind::kWeight) continue;
       bool forward = action.kind == ActionKind::kForward;
       if (forward ? action.stage == last_stage : action.stage == 0) continue;
       Action receive = matching_receive({action.stage, forward ? ActionKind::kSendForward : ActionKind::kSendBackward, action.micro_batch});
@@ -50,6 +51,10 @@ void insert_messages(Schedule& schedule, const ComputeOrders& orders) {
       return received[(half + receive.stage) * schedule.num_micro_batches + receive.micro_batch];
     };
     for (const Action& action : orders[rank]) {
+      if (action.kind == ActionKind::kWeight) {
+        actions.push_back(action);
+        continue;
+      }
       bool forward = action.kind == ActionKind::kForward;
       int64_t from_stage = forward ? action.stage - 1 : action.stage + 1, to_stage = forward ? action.stage + 1 : action.stage - 1;
       if (from_stage >= 0 && from_stage <= last_stage) {

@@ -23,6 +23,13 @@ ComputeOrders one_f_one_b_order(int64_t pp_size, int64_t num_micro_batches);
 ComputeOrders interleaved_order(int64_t pp_size, int64_t chunks, int64_t num_micro_batches);
 int64_t interleaved_in_flight(int64_t pp_size, int64_t chunks, int64_t num_micro_batches, int64_t rank);
 
+// Zero bubble (arXiv 2401.10241, its greedy rule with F, B and W of one length): a backward is split into B, the gradient of the input,
+// which the previous stage waits for, and W, the weight gradient, which nobody waits for and which fills the gaps. A rank takes B before
+// F before W. H1 holds as many forwards as 1F1B; H2 (`fill_warm_up`) up to 2 (pp_size - r) - 1, which fills the warm-up too. Inputs and
+// gradients that a W still needs: of at most pp_size (H2: 2 pp_size - 1) micro-batches.
+ComputeOrders zero_bubble_order(int64_t pp_size, int64_t num_micro_batches, bool fill_warm_up);
+int64_t zero_bubble_in_flight(int64_t pp_size, int64_t num_micro_batches, int64_t rank, bool fill_warm_up);
+
 // Forwards only, in the interleaved order.
 ComputeOrders forward_order(int64_t pp_size, int64_t chunks, int64_t num_micro_batches);
 

@@ -16,8 +16,10 @@ namespace plait {
 class WeightGradientQueue {
  public:
   void set_deferring(bool deferring) { deferring_ = deferring; }
+  // What is deferred from now on belongs to this piece of the schedule: (virtual stage, micro-batch).
+  void set_owner(std::pair<int64_t, int64_t> owner) { owner_ = owner; }
   void run_or_defer(std::function<void()> work) {
-    if (deferring_) waiting_.push_back(std::move(work));
+    if (deferring_) waiting_.emplace_back(owner_, std::move(work));
     else work();
   }
   bool empty() const { return waiting_.empty(); }
@@ -25,12 +27,19 @@ class WeightGradientQueue {
   void flush() {
     auto work = std::move(waiting_);
     waiting_.clear();
-    for (auto& w : work) w();
+    for (auto& [owner, run] : work) run();
+  }
+  // Runs what waits of one owner, oldest first, and frees what it held.
+  void flush(std::pair<int64_t, int64_t> owner) {
+    for (auto& [whose, run] : waiting_)
+      if (whose == owner) run();
+    std::erase_if(waiting_, [&](const auto& entry) { return entry.first == owner; });
   }
 
  private:
   bool deferring_ = false;
-  std::vector<std::function<void()>> waiting_;
+  std::pair<int64_t, int64_t> owner_{0, 0};
+  std::vector<std::pair<std::pair<int64_t, int64_t>, std::function<void()>>> waiting_;
 };
 
 struct TensorParallelContext {

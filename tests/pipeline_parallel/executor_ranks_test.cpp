@@ -186,7 +186,7 @@ TEST(Executor, HandMadeOrder) {
 
 TEST(Executor, EmptyMicroBatchesAreLeftOut) {
   std::vector<int64_t> lengths = {0, 6, 0, 0, 4, 0};
-  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B}) {
+  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH1}) {
     int64_t chunks = kind == ScheduleKind::kInterleaved1F1B ? 2 : 1;
     Outcome outcome = run_pipeline(make_schedule(kind, 2, chunks, 6), lengths);
     expect_same(outcome, run_pipeline(make_schedule(ScheduleKind::kGPipe, 1, 1, 6), lengths));

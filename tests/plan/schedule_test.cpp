@@ -15,7 +15,8 @@
 namespace plait {
 namespace {
 
-constexpr ScheduleKind kKinds[] = {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B};
+constexpr ScheduleKind kKinds[] = {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH1,
+                                   ScheduleKind::kZeroBubbleH2};
 
 std::string message_of(const std::function<void()>& body) {
   try {
@@ -68,6 +69,29 @@ TEST(Schedule, BubbleFollowsTheFormula) {
       }
 }
 
+// F, B and W of one length: at least the ramp of the last rank remains; H2 has no more than that once there are enough micro-batches.
+TEST(Schedule, ZeroBubbleIsShorterThan1F1B) {
+  for (int64_t pp = 2; pp <= 8; ++pp)
+    for (int64_t m = 1; m <= 4 * pp; ++m) {
+      double plain = check_schedule(make_schedule(ScheduleKind::k1F1B, pp, 1, m)).makespan;
+      double h1 = check_schedule(make_schedule(ScheduleKind::kZeroBubbleH1, pp, 1, m)).makespan;
+      double h2 = check_schedule(make_schedule(ScheduleKind::kZeroBubbleH2, pp, 1, m)).makespan;
+      ASSERT_LT(h1, plain) << pp << " " << m;
+      ASSERT_LE(h2, h1) << pp << " " << m;
+      ASSERT_GE(h2, static_cast<double>(3 * m + pp - 1)) << pp << " " << m;
+      if (m >= 2 * pp) {
+        ASSERT_EQ(h2, static_cast<double>(3 * m + pp - 1)) << pp << " " << m;
+      }
+    }
+}
+
+TEST(ScheduleGolden, ZeroBubbleH1OnTwoRanks) {
+  EXPECT_EQ(to_text(make_schedule(ScheduleKind::kZeroBubbleH1, 2, 1, 2)),
+            "zb_h1 2 2 2 in_flight 2 1\n"
+            "0F0 0SF0 0F1 0SF1 0RB0 0B0 0W0 0RB1 0B1 0W1\n"
+            "1RF0 1F0 1B0 1SB0 1RF1 1F1 1B1 1SB1 1W0 1W1\n");
+}
+
 TEST(Schedule, PeakInFlight) {
   for (int64_t pp = 1; pp <= 8; ++pp)
     for (int64_t m = 1; m <= 2 * pp + 1; ++m)
@@ -89,7 +113,7 @@ TEST(Schedule, GradientsOfAStageAreSummedInMicroBatchOrderByEveryKind) {
       for (const auto& actions : schedule.actions) {
         std::map<std::pair<int64_t, ActionKind>, int64_t> next;
         for (const Action& action : actions) {
-          if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackward) continue;
+          if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackward && action.kind != ActionKind::kWeight) continue;
           ASSERT_EQ(action.micro_batch, (next[{action.stage, action.kind}]++)) << enum_word(kind) << " " << to_string(action);
         }
       }

@@ -1,6 +1,7 @@
 // Every schedule computes what one process computes, for any number of micro-batches of any length, empty ones among them.
 #include <gtest/gtest.h>
 
+#include "plait/config/enum_names.h"
 #include "tests/train/layout_case.h"
 
 namespace plait::testing {
@@ -14,19 +15,17 @@ Config scheduled(ScheduleKind kind, int64_t num_micro_batches) {
   return config;
 }
 
-const char* word(ScheduleKind kind) {
-  return kind == ScheduleKind::kGPipe ? "gpipe" : kind == ScheduleKind::k1F1B ? "1f1b" : "interleaved_1f1b";
-}
 
 // 9 layers: at pp 4 with two chunks a rank, 8 stages of unequal size.
 void check_schedules(int64_t dp, int64_t tp, const std::vector<int64_t>& pipeline_sizes, const Samples& samples) {
   RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), t0_shape(9), {1, 1, 1}, samples, 2);
   for (int64_t pp : pipeline_sizes)
-    for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B}) {
+    for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH1,
+                              ScheduleKind::kZeroBubbleH2}) {
       if (kind == ScheduleKind::kInterleaved1F1B && pp == 1) continue;
       for (int64_t m = 1; m <= 2 * pp + 1; ++m)
         expect_same_run(run_layout(scheduled(kind, m), t0_shape(9), grid(dp, tp, pp), samples, 2), reference, 1e-10, 1e-10,
-                        cat(word(kind), " pp ", pp, " micro-batches ", m));
+                        cat(enum_word(kind), " pp ", pp, " micro-batches ", m));
     }
 }
 
@@ -50,6 +49,8 @@ TEST(Pipeline, SchedulesAreBitEqual) {
     return run_layout(config, t0_shape(9), grid(1, 1, 4), samples, 2);
   };
   expect_bit_equal(run(ScheduleKind::kGPipe, 5), run(ScheduleKind::k1F1B, 5), "gpipe and 1f1b");
+  expect_bit_equal(run(ScheduleKind::kZeroBubbleH1, 5), run(ScheduleKind::k1F1B, 5), "zb_h1 and 1f1b");
+  expect_bit_equal(run(ScheduleKind::kZeroBubbleH2, 5), run(ScheduleKind::k1F1B, 5), "zb_h2 and 1f1b");
 }
 
 // Interleaving with every other axis, and with more chunks a rank.
