@@ -245,6 +245,7 @@ std::string address_towards_master(const RendezvousOptions& options) {
 Joined join_foreign_job(const RendezvousOptions& options) {
   auto deadline = Clock::now() + options.rendezvous_timeout;
   auto store = connect_tcp_store(options, deadline);
+  warn_without_secret(options);
   StoreGathering(*store, options, deadline).run();
   return {store, address_towards_master(options)};
 }

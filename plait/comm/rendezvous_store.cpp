@@ -17,6 +17,7 @@ std::shared_ptr<rendezvous::Server> serve(const RendezvousOptions& options, cons
   rendezvous::ListenOptions where{options.master_addr, options.master_port, options.listen_fd, options.bind, has_several_machines(options)};
   auto listening = rendezvous::listen_on(where);
   if (!listening.note.empty()) log_warning(listening.note);
+  warn_without_secret(options);
   rendezvous::Server::Options server;
   server.service.self = self;
   server.service.secret = options.secret;
@@ -42,7 +43,6 @@ void warn_without_secret(const RendezvousOptions& options) {
 }
 
 Joined join_job(const RendezvousOptions& options) {
-  warn_without_secret(options);
   if (options.foreign_store) return join_foreign_job(options);
   auto self = hello_of(options);
   std::shared_ptr<rendezvous::Server> server;

@@ -50,12 +50,13 @@ std::string machine_text() {
   return cat("this machine is ", host, numbers.empty() ? ", with loopback addresses only" : ", with the addresses ", join(numbers));
 }
 
-std::vector<SocketAddress> resolve_patiently(const std::string& host, int port) {
+// `setting` is named when it stays unknown.
+std::vector<SocketAddress> resolve_patiently(const char* setting, const std::string& host, int port) {
   for (int attempt = 0;; ++attempt) {
     try {
       return resolve(host, port);
-    } catch (const Error&) {
-      if (attempt == 5) throw;
+    } catch (const Error& e) {
+      if (attempt == 5) throw_error(e.code(), setting, " ", host, " names no machine: ", e.what());
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
   }
@@ -178,7 +179,7 @@ Listening listen_on(const ListenOptions& options) {
   const std::string& host = options.bind.empty() ? options.master_addr : options.bind;
   const char* setting = options.bind.empty() ? "master_addr" : "bind address";
   Listening listening;
-  auto addresses = resolve_patiently(host, options.port);
+  auto addresses = resolve_patiently(setting, host, options.port);
   bool all_loopback = true;
   for (const auto& address : addresses) all_loopback = all_loopback && address.is_loopback();
   if (options.bind.empty() && options.several_machines && all_loopback) {
