@@ -62,7 +62,7 @@ TEST(BadSettings, Texts) {
       {"train: {distributed: {model_parallel_size: {vision: 2, language: 4}}}\n", {"not available yet", "{vision: 2, language: 4}"}},
       {"train: {distributed: {zero_stage: 1}}\n", {"zero_stage 1 (config.yaml:1)", "not available yet"}},
       {"train: {distributed: {zero_stage: 4}}\n", {"is not in [0, 3]; nearest valid value 3"}},
-      {"train: {distributed: {schedule: 1f1p}}\n", {"is not one of gpipe, 1f1b, interleaved_1f1b; nearest: 1f1b"}},
+      {"train: {distributed: {schedule: 1f1p}}\n", {"is not one of gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2; nearest: 1f1b"}},
       {"train: {distributed: {schedule: interleaved, pipeline_parallel_size: 2}}\n", {"needs virtual_pipeline_size of at least 2"}},
       {"train: {distributed: {virtual_pipeline_size: 2}}\n", {"needs schedule interleaved_1f1b, not 1f1b"}},
       {"train: {distributed: {pipeline_parallel_size: 2, pipeline_layers: [1, 2, 3]}}\n",
