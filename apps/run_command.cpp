@@ -183,6 +183,9 @@ RunPlace read_run_place(const CommandFlags& flags) {
   if (auto text = process_variable("PLAIT_STOP_GRACE"); text && !text->empty())
     place.stop_grace = seconds_flag("the environment variable PLAIT_STOP_GRACE", *text);
   if (auto text = flags.value("stop_grace"); !text.empty()) place.stop_grace = seconds_flag("--stop_grace", text);
+  if (place.launched && !flags.value("stop_grace").empty())
+    place.launched->notices.push_back(
+        cat("--stop_grace has no effect on a rank: it is a flag of what starts the ranks, here ", place.launched->launcher));
   if (place.launched) place.watch = std::make_unique<RankWatch>(*place.launched);
   return place;
 }

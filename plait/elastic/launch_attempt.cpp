@@ -24,6 +24,14 @@ void write_all(int fd, std::string_view bytes) {
   }
 }
 
+// Where the ranks meet. One node that listens elsewhere than on loopback is found there.
+std::string meeting_address(const LaunchOptions& options) {
+  const std::string bind = plain_address(options.bind);
+  const bool everywhere = bind == "0.0.0.0" || bind == "::";
+  if (options.num_nodes == 1 && options.master_addr == "127.0.0.1" && !bind.empty() && !everywhere) return bind;
+  return plain_address(options.master_addr);
+}
+
 // The signal a rank says it stopped for, by its exit code; 0 = none.
 int stop_signal_of(const RankProcess& rank) {
   if (!rank.is_gone() || rank.killed_by_signal()) return 0;
@@ -68,7 +76,7 @@ RankEnvironment LaunchAttempt::environment_of(int64_t index, const MasterSocket&
   env.node_rank = options_.node_rank;
   env.rank = options_.node_rank * options_.num_ranks + index;
   env.launcher = "plait";
-  env.master_addr = plain_address(options_.master_addr);
+  env.master_addr = meeting_address(options_);
   env.master_port = master.fd.is_open() ? master.port : options_.master_port;
   env.listen = env.rank == 0 && env.world_size > 1;
   env.listen_fd = env.listen ? master.fd.get() : -1;

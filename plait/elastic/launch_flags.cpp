@@ -119,8 +119,15 @@ GivenFlags split_words(const std::vector<std::string>& words, LaunchCommand* com
   return given;
 }
 
-// What torchrun's variables say for flags that were not given.
+// What plait's and torchrun's variables say for flags that were not given.
 void add_variables(const Variable& variable, LaunchCommand* command, GivenFlags* given) {
+  for (auto [flag, name] : {std::pair{"bind", "PLAIT_BIND"},
+                            {"job_id", "PLAIT_JOB_ID"},
+                            {"rdzv_timeout", "PLAIT_RDZV_TIMEOUT"},
+                            {"stop_grace", "PLAIT_STOP_GRACE"}}) {
+    const bool has_id = std::string_view(flag) == "job_id" && given->count("rdzv_id");
+    if (auto text = variable(name); text && !text->empty() && !given->count(flag) && !has_id) (*given)[flag] = {*text, name};
+  }
   for (const Flag& flag : kFlags) {
     if (flag.kind != Kind::kValue || given->count(flag.name)) continue;
     std::string name = cat("PET_", flag.name);

@@ -35,8 +35,8 @@ struct MachineCounts {
 };
 MachineCounts count_machine();
 
-// `words`: the command line without "launch". '-' and '_' are the same in names; --a=b is --a b. A flag that is not given is taken from the
-// variable PET_NAME as torchrun does (PET_NNODES, PET_NODE_RANK, ...). Throws Error(kUsage) that names the flag, its value, the rule; an
+// `words`: the command line without "launch". '-' and '_' are the same in names; --a=b is --a b. A flag that is not given is taken from
+// PLAIT_BIND, PLAIT_JOB_ID, PLAIT_RDZV_TIMEOUT, PLAIT_STOP_GRACE, else from PET_NAME as torchrun does (PET_NNODES, PET_NODE_RANK, ...). Throws Error(kUsage) that names the flag, its value, the rule; an
 // unknown flag with the nearest known one. Error(kResource): gpu without devices.
 LaunchCommand read_launch_command(const std::vector<std::string>& words, const Variable& variable, const MachineCounts& machine);
 

@@ -153,6 +153,18 @@ TEST(LaunchFlags, TorchrunsVariablesStandInForFlags) {
   EXPECT_NE(refusal({"x"}, {{"PET_NNODES", "two"}}).find("PET_NNODES two"), std::string::npos);
 }
 
+TEST(LaunchFlags, PlaitsVariablesStandInForFlags) {
+  Variables variables = {{"PLAIT_BIND", "0.0.0.0"}, {"PLAIT_JOB_ID", "7"}, {"PLAIT_RDZV_TIMEOUT", "10"}, {"PLAIT_STOP_GRACE", "5"}};
+  auto command = read({"x"}, variables);
+  EXPECT_EQ(command.bind, "0.0.0.0");
+  EXPECT_EQ(command.job_id, "7");
+  EXPECT_EQ(command.rendezvous_timeout, std::chrono::seconds(10));
+  EXPECT_EQ(command.stop_grace, std::chrono::seconds(5));
+  EXPECT_EQ(read({"--rdzv_timeout=3", "x"}, variables).rendezvous_timeout, std::chrono::seconds(3));
+  EXPECT_EQ(read({"--rdzv_id=9", "x"}, variables).job_id, "9");
+  EXPECT_NE(refusal({"x"}, {{"PLAIT_STOP_GRACE", "long"}}).find("PLAIT_STOP_GRACE long: must be"), std::string::npos);
+}
+
 TEST(LaunchFlags, HelpNeedsNothingElse) {
   EXPECT_TRUE(read({"--help"}).help);
   EXPECT_TRUE(read({"-h"}).help);

@@ -162,6 +162,25 @@ TEST_F(Launcher, AllRanksRunAndTheirOutputIsTold) {
   EXPECT_EQ(err_.find("quiet 1"), std::string::npos);
 }
 
+TEST_F(Launcher, RanksMeetWhereTheSocketIsBound) {
+  auto address_of = [&](const std::string& bind) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) std::filesystem::remove(entry.path());
+    auto launch = options(2, [](const RankEnvironment& env) {
+      if (env.rank == 1) std::cout << env.master_addr << std::endl;
+      return 0;
+    });
+    launch.shown = {{}, {Shown::kLines, std::nullopt}};
+    launch.prefix = false;
+    launch.bind = bind;
+    EXPECT_EQ(run(launch), 0) << err_;
+    return out_;
+  };
+  EXPECT_EQ(address_of(""), "127.0.0.1\n");
+  EXPECT_EQ(address_of("127.0.0.2"), "127.0.0.2\n");
+  EXPECT_EQ(address_of("[::1]"), "::1\n");
+  EXPECT_EQ(address_of("0.0.0.0"), "127.0.0.1\n");
+}
+
 TEST_F(Launcher, OneRankNeedsNoSocket) {
   EXPECT_EQ(run(options(1, [](const RankEnvironment& env) { return env.listen || env.listen_fd >= 0 || env.master_port != 0 ? 1 : 0; })),
             0);
@@ -359,6 +378,36 @@ TEST_F(Launcher, RestartsThenGivesUp) {
   launch = options(2, [](const RankEnvironment& env) { return env.restart_count == 1 ? 0 : 4; });
   launch.max_restarts = 3;
   EXPECT_EQ(run(launch), 0);
+}
+
+// How a process with a RankWatch ended, after it got the signals at the given moments (milliseconds).
+int end_of_watching_process(bool heeds, bool ignores, const std::vector<std::pair<int, int>>& signals) {
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    ::alarm(20);
+    if (ignores) ::signal(SIGINT, SIG_IGN);
+    RankWatch watch(RankEnvironment{});
+    StopRequest* stop = watch.control().stop;
+    stop->heeded = heeds;
+    for (int i = 0; i < 2000; ++i) std::this_thread::sleep_for(milliseconds(1));
+    ::_exit(stop->signal);
+  }
+  int now = 0, status = 0;
+  for (auto [moment, signal] : signals) {
+    std::this_thread::sleep_for(milliseconds(moment - now));
+    now = moment;
+    ::kill(pid, signal);
+  }
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+TEST(RankWatch, FirstSignalIsARequestSecondIsTheEnd) {
+  EXPECT_EQ(end_of_watching_process(true, false, {{200, SIGTERM}}), SIGTERM) << "noted";
+  EXPECT_EQ(end_of_watching_process(true, false, {{200, SIGINT}, {300, SIGTERM}}), SIGINT) << "those that come together are one request";
+  EXPECT_EQ(end_of_watching_process(true, false, {{200, SIGINT}, {1400, SIGINT}}), 1000 + SIGINT);
+  EXPECT_EQ(end_of_watching_process(false, false, {{200, SIGTERM}}), 1000 + SIGTERM) << "nobody heeds it: at once";
+  EXPECT_EQ(end_of_watching_process(false, true, {{200, SIGINT}}), 0) << "ignored signals stay ignored";
 }
 
 TEST_F(Launcher, AGrandchildThatWatchesGoesWithTheLauncher) {
