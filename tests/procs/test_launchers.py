@@ -91,7 +91,10 @@ class Kubeflow(LauncherTest):
             for rank, address in enumerate(("localhost", "node0")):
                 words = nodes.command(rank, [PROGRAM, *self.words("pods", "1x2x1")], self.folder)
                 pods.append(subprocess.Popen(words, env=self.pod(rank, address), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-            done = [self.finish(pod, 180) for pod in pods]
+            first = self.finish(pods[0], 180)
+            if first.code != 0:
+                pods[1].kill()
+            done = [first, self.finish(pods[1], 180)]
         self.assertEqual([d.code for d in done], [0, 0], "\n".join(map(str, done)))
         self.assertIn("taken as one rank on each of 2 nodes", done[0].err)
         self.assert_same_run("pods", self.metrics("own"))
