@@ -13,7 +13,7 @@ namespace plait {
 enum class Task { kTextClassification, kTextGeneration };
 enum class DType { kFloat32, kBFloat16, kFloat16, kFloat64 };
 enum class ScheduleKind { kGPipe, k1F1B, kInterleaved1F1B, kZeroBubbleH1, kZeroBubbleH2 };
-enum class OptimizerKind { kAdamW, kSGD };
+enum class OptimizerKind { kAdamW, kAdam, kSGD };
 enum class LrSchedulerKind { kLinear, kCosine, kConstant, kStep, kMultiStep, kExponential, kPolynomial, kRamp, kInverseSqrt };
 enum class WarmupKind { kLinear, kConstant, kExponential };
 enum class SaveStrategy { kNo, kEpoch, kSteps };
@@ -30,6 +30,7 @@ struct ModelConfig {
 struct DataFileConfig {
   std::string file;  // .jsonl .tsv .csv .txt; empty = none
   std::string text_col = "text";
+  std::string text_pair_col;  // the second text of a row (classification); empty = none
   std::string label_col = "label";
   int64_t rows = 0;  // only the first n rows; 0 = all
 };
@@ -85,7 +86,7 @@ struct LrSchedulerConfig {
   double power = 1.0;                           // polynomial
   double start_factor = 1.0, end_factor = 1.0;  // ramp
   int64_t total_periods = 0;                    // linear, cosine, polynomial, ramp: until the end is reached; 0 = the whole run
-  double min_lr = 0.0;                          // cosine: the learning rate at the end
+  double min_lr = 0.0;                          // cosine, polynomial: the learning rate at the end
 };
 
 struct CommConfig {

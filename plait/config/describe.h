@@ -31,6 +31,8 @@ template <class Visitor, class C>
 void describe_data_file(Visitor& visit, const std::string& at, const char* use, C& c) {
   visit(SettingInfo{.name = at + ".file", .effect = cat(use, " rows: .jsonl, .tsv, .csv or .txt; empty = none"), .is_path = true}, c.file);
   visit(SettingInfo{.name = at + ".text_col", .effect = "column (or JSON field) of the text"}, c.text_col);
+  visit(SettingInfo{.name = at + ".text_pair_col", .effect = "text-classification: column of a second text, for pairs; empty = none"},
+        c.text_pair_col);
   visit(SettingInfo{.name = at + ".label_col", .effect = "column (or JSON field) of the label"}, c.label_col);
   visit(SettingInfo{.name = at + ".rows", .effect = "only the first n rows", .unit = "rows", .range = counts(0), .zero_word = "all"},
         c.rows);
@@ -118,21 +120,23 @@ void describe_optimizer(Visitor& visit, C& c) {
   const std::string at = "train.optimizer.params.", bare = "train.optimizer.";
   visit(SettingInfo{.name = bare + "type", .effect = "update rule"}, c.type);
   visit(SettingInfo{.name = at + "lr", .effect = "highest learning rate", .range = finite_from(0), .aliases = {bare + "lr"}}, c.lr);
-  visit(
-      SettingInfo{
-          .name = at + "beta1", .effect = "AdamW: decay of the first moment", .range = {0, 1, false, true}, .aliases = {bare + "beta1"}},
-      c.beta1);
-  visit(
-      SettingInfo{
-          .name = at + "beta2", .effect = "AdamW: decay of the second moment", .range = {0, 1, false, true}, .aliases = {bare + "beta2"}},
-      c.beta2);
+  visit(SettingInfo{.name = at + "beta1",
+                    .effect = "AdamW, Adam: decay of the first moment",
+                    .range = {0, 1, false, true},
+                    .aliases = {bare + "beta1"}},
+        c.beta1);
+  visit(SettingInfo{.name = at + "beta2",
+                    .effect = "AdamW, Adam: decay of the second moment",
+                    .range = {0, 1, false, true},
+                    .aliases = {bare + "beta2"}},
+        c.beta2);
   visit(SettingInfo{.name = at + "eps",
-                    .effect = "AdamW: added to the root of the second moment",
+                    .effect = "AdamW, Adam: added to the root of the second moment",
                     .range = finite_from(0),
                     .aliases = {bare + "eps"}},
         c.eps);
   visit(SettingInfo{.name = at + "weight_decay",
-                    .effect = "decoupled decay for AdamW, added to the gradient for SGD",
+                    .effect = "decoupled decay for AdamW, added to the gradient for Adam and SGD",
                     .range = finite_from(0),
                     .aliases = {bare + "weight_decay"}},
         c.weight_decay);

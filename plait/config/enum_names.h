@@ -22,15 +22,13 @@ inline EnumWords<DType> enum_words(DType) {
           {"fp32", DType::kFloat32},    {"bf16", DType::kBFloat16},     {"fp16", DType::kFloat16},    {"fp64", DType::kFloat64}};
 }
 inline EnumWords<ScheduleKind> enum_words(ScheduleKind) {
-  return {{"gpipe", ScheduleKind::kGPipe},
-          {"1f1b", ScheduleKind::k1F1B},
-          {"interleaved_1f1b", ScheduleKind::kInterleaved1F1B},
-          {"zb_h1", ScheduleKind::kZeroBubbleH1},
-          {"zb_h2", ScheduleKind::kZeroBubbleH2},
-          {"interleaved", ScheduleKind::kInterleaved1F1B}};
+  return {
+      {"gpipe", ScheduleKind::kGPipe},        {"1f1b", ScheduleKind::k1F1B},          {"interleaved_1f1b", ScheduleKind::kInterleaved1F1B},
+      {"zb_h1", ScheduleKind::kZeroBubbleH1}, {"zb_h2", ScheduleKind::kZeroBubbleH2}, {"interleaved", ScheduleKind::kInterleaved1F1B}};
 }
 inline EnumWords<OptimizerKind> enum_words(OptimizerKind) {
-  return {{"AdamW", OptimizerKind::kAdamW}, {"SGD", OptimizerKind::kSGD}, {"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSGD}};
+  return {{"AdamW", OptimizerKind::kAdamW}, {"Adam", OptimizerKind::kAdam}, {"SGD", OptimizerKind::kSGD},
+          {"adamw", OptimizerKind::kAdamW}, {"adam", OptimizerKind::kAdam}, {"sgd", OptimizerKind::kSGD}};
 }
 inline EnumWords<LrSchedulerKind> enum_words(LrSchedulerKind) {
   return {{"linear", LrSchedulerKind::kLinear},

@@ -85,7 +85,7 @@ void check_optimizer(const Config& config) {
       refuse(at, name, config.where(at + name), " has no effect with optimizer ", enum_word(o.type), config.where("train.optimizer.type"),
              "; leave it out");
   };
-  if (o.type == OptimizerKind::kAdamW) {
+  if (o.type != OptimizerKind::kSGD) {
     no_effect("momentum", o.momentum != 0);
     no_effect("nesterov", o.nesterov);
   } else {
@@ -120,6 +120,11 @@ void check_rest(const Config& config) {
   if (p.pad_to > 0 && p.sequence_length > 0 && p.pad_to < p.sequence_length)
     refuse("preprocessor.pad_to ", p.pad_to, config.where("preprocessor.pad_to"), " is shorter than sequence_length ", p.sequence_length,
            config.where("preprocessor.sequence_length"), "; nearest valid value ", p.sequence_length);
+  for (const auto& [setting, file] :
+       {std::pair("dataset.train.text_pair_col", &config.dataset.train), std::pair("dataset.valid.text_pair_col", &config.dataset.valid)}) {
+    if (!file->text_pair_col.empty() && config.task == Task::kTextGeneration)
+      refuse(setting, " ", file->text_pair_col, config.where(setting), " has no meaning for task text-generation; leave it out");
+  }
   if (config.task == Task::kTextGeneration && !config.dataset.labels.empty())
     refuse("dataset.labels", config.where("dataset.labels"), " has no meaning for task text-generation; leave it out");
 }

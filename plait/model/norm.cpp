@@ -48,7 +48,7 @@ void rms_backward_rows(const Scalar* dy, const Scalar* x, const Scalar* weight, 
 }
 
 bool plain_rows(const at::Tensor& x, const Parameter& weight) {
-  return x.is_cpu() && x.is_contiguous() && x.scalar_type() == weight.gradient.scalar_type();
+  return x.is_cpu() && x.is_contiguous() && x.scalar_type() == weight.master.scalar_type();
 }
 
 RmsResult rms_forward(const at::Tensor& x, const NormWeights& w) {

@@ -10,7 +10,7 @@ PLAIT_KERNEL double root(double x) { return __builtin_sqrt(x); }
 
 template <class T>
 struct AdamWScalars {
-  T scale, decay, lerp_coefficient, beta2, one_minus_beta2, eps, step_size, bias2_sqrt;
+  T scale, decay, coupled_decay, lerp_coefficient, beta2, one_minus_beta2, eps, step_size, bias2_sqrt;
   bool lerp_from_average;
 };
 
@@ -19,19 +19,22 @@ AdamWScalars<T> cast_terms(const AdamWTerms& t) {
   // lerp as ATen: from the nearer end, exact for beta1 = 0.
   double weight = 1.0 - t.beta1;
   bool from_average = weight < 0.5;
-  return {T(t.gradient_scale), T(t.decay),  T(from_average ? weight : weight - 1.0), T(t.beta2), T(1.0 - t.beta2), T(t.eps), T(t.step_size),
+  return {T(t.gradient_scale), T(t.decay),       T(t.coupled_decay), T(from_average ? weight : weight - 1.0),
+          T(t.beta2),          T(1.0 - t.beta2), T(t.eps),           T(t.step_size),
           T(t.bias2_sqrt),     from_average};
 }
 
-template <bool kFromAverage, class T>
+template <bool kFromAverage, bool kCoupled, class T>
 PLAIT_KERNEL void adamw_loop(T* __restrict weight, const T* __restrict gradient, T* __restrict exp_avg, T* __restrict exp_avg_sq, int64_t n,
                              const AdamWScalars<T>& s) {
   // Copies: through the reference they could alias the arrays, which would forbid vectors.
-  const T scale = s.scale, decay = s.decay, coefficient = s.lerp_coefficient, beta2 = s.beta2, rest2 = s.one_minus_beta2;
+  const T scale = s.scale, decay = s.decay, coupled_decay = s.coupled_decay, coefficient = s.lerp_coefficient, beta2 = s.beta2,
+          rest2 = s.one_minus_beta2;
   const T eps = s.eps, step_size = s.step_size, bias2_sqrt = s.bias2_sqrt;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const T g = gradient[i] * scale;
+    T g = gradient[i] * scale;
+    if constexpr (kCoupled) g = g + coupled_decay * weight[i];
     const T old = exp_avg[i];
     const T m = (kFromAverage ? old : g) + coefficient * (g - old);
     const T v = exp_avg_sq[i] * beta2 + rest2 * g * g;
@@ -103,8 +106,13 @@ template <class T>
 void adamw(T* weight, const T* gradient, T* exp_avg, T* exp_avg_sq, int64_t n, const AdamWTerms& terms) {
   const AdamWScalars<T> s = cast_terms<T>(terms);
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
-    if (s.lerp_from_average) adamw_loop<true>(weight, gradient, exp_avg, exp_avg_sq, n, s);
-    else adamw_loop<false>(weight, gradient, exp_avg, exp_avg_sq, n, s);
+    if (s.coupled_decay != T(0)) {
+      if (s.lerp_from_average) adamw_loop<true, true>(weight, gradient, exp_avg, exp_avg_sq, n, s);
+      else adamw_loop<false, true>(weight, gradient, exp_avg, exp_avg_sq, n, s);
+    } else {
+      if (s.lerp_from_average) adamw_loop<true, false>(weight, gradient, exp_avg, exp_avg_sq, n, s);
+      else adamw_loop<false, false>(weight, gradient, exp_avg, exp_avg_sq, n, s);
+    }
   });
 }
 

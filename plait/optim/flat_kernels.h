@@ -9,10 +9,12 @@
 
 namespace plait::detail {
 
-// Scalars of one AdamW update (Loshchilov and Hutter, arXiv 1711.05101; order of operations as torch.optim.AdamW).
+// Scalars of one AdamW update (Loshchilov and Hutter, arXiv 1711.05101; order of operations as torch.optim.AdamW), or of one Adam update
+// with coupled decay (Kingma and Ba, arXiv 1412.6980; as torch.optim.Adam): of the two decays one is at its neutral value.
 struct AdamWTerms {
   double gradient_scale = 1.0;
-  double decay = 1.0;  // 1 - lr * weight_decay
+  double decay = 1.0;          // AdamW: 1 - lr * weight_decay
+  double coupled_decay = 0.0;  // Adam: weight_decay, added to the scaled gradient as a share of the weight
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double step_size = 0.0;   // lr / (1 - beta1^t)
   double bias2_sqrt = 1.0;  // sqrt(1 - beta2^t)

@@ -21,7 +21,7 @@ void check_config(const OptimizerConfig& c) {
     if (!ok) throw_error(ExitCode::kUsage, "train.optimizer.params.", setting, ": ", value, " is not allowed: ", rule);
   };
   check(c.weight_decay >= 0.0 && std::isfinite(c.weight_decay), "weight_decay", c.weight_decay, "it must be 0 or more");
-  if (c.type == OptimizerKind::kAdamW) {
+  if (c.type != OptimizerKind::kSGD) {
     check(c.beta1 >= 0.0 && c.beta1 < 1.0, "betas[0]", c.beta1, "it must be in [0, 1); usual: 0.9");
     check(c.beta2 >= 0.0 && c.beta2 < 1.0, "betas[1]", c.beta2, "it must be in [0, 1); usual: 0.999");
     check(c.eps >= 0.0 && std::isfinite(c.eps), "eps", c.eps, "it must be 0 or more; usual: 1e-8");
@@ -53,9 +53,22 @@ void sgd_span(const at::Tensor& weight, const at::Tensor& gradient, const at::Te
   });
 }
 
-class AdamW : public Optimizer {
+void fused_adamw(at::Tensor weight, at::Tensor gradient, at::Tensor exp_avg, at::Tensor exp_avg_sq, const at::Tensor& steps, double lr,
+                 const OptimizerConfig& c, double weight_decay) {
+  at::_fused_adamw_({weight}, {gradient}, {exp_avg}, {exp_avg_sq}, {}, {steps}, lr, c.beta1, c.beta2, weight_decay, c.eps,
+                    /*amsgrad=*/false, /*maximize=*/false);
+}
+
+void fused_adam(at::Tensor weight, at::Tensor gradient, at::Tensor exp_avg, at::Tensor exp_avg_sq, const at::Tensor& steps, double lr,
+                const OptimizerConfig& c, double weight_decay) {
+  at::_fused_adam_({weight}, {gradient}, {exp_avg}, {exp_avg_sq}, {}, {steps}, lr, c.beta1, c.beta2, weight_decay, c.eps,
+                   /*amsgrad=*/false, /*maximize=*/false);
+}
+
+// AdamW and Adam; they differ in where the weight decay goes.
+class AdamFamily : public Optimizer {
  public:
-  AdamW(ParameterStore& store, const OptimizerConfig& config)
+  AdamFamily(ParameterStore& store, const OptimizerConfig& config)
       : Optimizer(store, config), exp_avg_(at::zeros_like(store.flat_masters())), exp_avg_sq_(at::zeros_like(store.flat_masters())) {}
 
   std::vector<OptimizerState> state() const override { return {{"exp_avg", exp_avg_}, {"exp_avg_sq", exp_avg_sq_}}; }
@@ -68,7 +81,9 @@ class AdamW : public Optimizer {
     const double t = static_cast<double>(num_updates_);
     detail::AdamWTerms terms;
     terms.gradient_scale = gradient_scale;
-    terms.decay = 1.0 - lr * span.weight_decay;
+    const bool coupled = config_.type == OptimizerKind::kAdam;
+    if (coupled) terms.coupled_decay = span.weight_decay;
+    else terms.decay = 1.0 - lr * span.weight_decay;
     terms.beta1 = config_.beta1;
     terms.beta2 = config_.beta2;
     terms.eps = config_.eps;
@@ -78,8 +93,7 @@ class AdamW : public Optimizer {
       // lr 0 still moves the moments; the fused kernel wants the step count as a tensor of the device.
       at::Tensor scaled = gradient_scale == 1.0 ? gradient : gradient.mul(gradient_scale);
       at::Tensor steps = at::full({}, t, weight.options().dtype(at::kFloat));
-      at::_fused_adamw_({weight}, {scaled}, {exp_avg}, {exp_avg_sq}, {}, {steps}, lr, config_.beta1, config_.beta2, span.weight_decay,
-                        config_.eps, /*amsgrad=*/false, /*maximize=*/false);
+      (coupled ? fused_adam : fused_adamw)(weight, scaled, exp_avg, exp_avg_sq, steps, lr, config_, span.weight_decay);
     } else if (weight.scalar_type() == at::kDouble) {
       adamw_span<double>(weight, gradient, exp_avg, exp_avg_sq, terms);
     } else {
@@ -148,8 +162,8 @@ void Optimizer::step(double lr, double gradient_scale) {
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterStore& store, const OptimizerConfig& config) {
   check_config(config);
-  if (config.type == OptimizerKind::kAdamW) return std::make_unique<AdamW>(store, config);
-  return std::make_unique<SGD>(store, config);
+  if (config.type == OptimizerKind::kSGD) return std::make_unique<SGD>(store, config);
+  return std::make_unique<AdamFamily>(store, config);
 }
 
 std::vector<std::pair<std::string, double>> decay_list(const ParameterStore& store, const OptimizerConfig& config) {

@@ -59,6 +59,7 @@ class Optimizer {
 };
 
 // AdamW: decoupled weight decay, bias-corrected: torch.optim.AdamW's formula (weight *= 1 - lr * weight_decay first).
+// Adam: torch.optim.Adam's: the same with coupled weight decay, added to the gradient (after its scale) before the moments.
 // SGD: torch.optim.SGD's: weight decay is coupled (added to the gradient), dampening 0, first momentum = first gradient.
 // `store` must be allocated and outlive the optimizer. Throws Error(kUsage): settings out of range.
 std::unique_ptr<Optimizer> make_optimizer(ParameterStore& store, const OptimizerConfig& config);

@@ -42,7 +42,7 @@ struct Parameter {
   InitKind init = InitKind::kNormal;
   double init_std = 0.02;
 
-  // Set by ParameterStore::allocate().
+  // Set by ParameterStore::allocate(); the gradient is undefined in a store without gradients.
   int64_t offset = 0;  // elements into the flat buffers
   int64_t numel = 0;
   at::Tensor weight;    // compute type, view of the flat weights
@@ -65,7 +65,8 @@ class ParameterStore {
   Parameter& declare(Parameter parameter);
 
   // Allocates the flat buffers (zeroed) on `device` and sets the views. compute_type: kFloat, kBFloat16, kHalf, kDouble.
-  void allocate(at::ScalarType compute_type, at::Device device);
+  // with_gradients false (a model that is only evaluated): flat_gradients() and the views of it stay undefined.
+  void allocate(at::ScalarType compute_type, at::Device device, bool with_gradients = true);
 
   // Seeded values that are a function of (seed, name, global index) only. all_random: norms get 1 + noise and biases noise, so
   // that tests can see every missing sync.

@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 at::Tensor fuse(const std::vector<Parameter*>& parts, at::Tensor Parameter::*field) {
   if (parts.empty()) return {};
   const at::Tensor& first = parts[0]->*field;
-  if (parts.size() == 1) return first;
+  if (parts.size() == 1 || !first.defined()) return first;  // undefined: a store without gradients
   int64_t rows = 0, end = parts[0]->offset;
   for (auto* p : parts) {
     PLAIT_CHECK(p->offset == end, p->name, " does not follow its neighbour in memory");

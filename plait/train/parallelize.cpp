@@ -68,7 +68,7 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
   // 2. Pipeline parallelism: which layers live here.
   build_stages(*model, config, mesh, context);
   // 3. Memory and values of this rank's shards only.
-  model->store.allocate(model->compute_type, device);
+  model->store.allocate(model->compute_type, device, options.training);
   if (options.seed_values) model->store.initialize(static_cast<uint64_t>(config.train.seed), options.all_random);
   for (auto& stage : model->stages) stage->bind();
   std::vector<StageModel*> stages;

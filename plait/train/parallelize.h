@@ -33,7 +33,7 @@ struct ParallelModel {
 };
 
 struct ParallelizeOptions {
-  bool training = true;     // false: no gradients' reducer and no optimizer
+  bool training = true;     // false: no gradients, no reducer and no optimizer
   bool seed_values = true;  // weights get their seeded values (config.train.seed); false: zeros, to be loaded
   bool all_random = false;  // seeded norms and biases are random too, for tests
 };
