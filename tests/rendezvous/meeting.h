@@ -101,7 +101,7 @@ class Meeting : public ::testing::Test {
 
   // A contradiction of rank 1 while rank 2 waits and rank 3 is still missing: all are told the same.
   void expect_fatal(const std::function<void(ClientOptions&)>& change, const std::string& text, ExitCode code = ExitCode::kRendezvous) {
-    start(4, [](Server::Options& options) { options.failure_time = milliseconds(5000); });
+    start(4, [](Server::Options& options) { options.failure_time = milliseconds(2000); });
     auto zero = join(client(0)), two = join(client(2));
     ASSERT_TRUE(said("here: rank 0 host node0, rank 2 host node2"));
     auto one = join(client(1, change));

@@ -136,6 +136,17 @@ TEST_F(Strangers, AFloodDoesNotStopTheJob) {
   flood.join();
 }
 
+TEST_F(Strangers, TheOldestMakesRoom) {
+  start(2, [](Server::Options& options) {
+    options.service.most_strangers = 12;  // and 8 for the two ranks
+    options.service.hello_time = milliseconds(60000);
+  });
+  std::vector<std::unique_ptr<Stranger>> held;
+  for (int i = 0; i < 30; ++i) held.push_back(std::make_unique<Stranger>(port_));
+  for (size_t i : {0, 5, 9}) EXPECT_TRUE(held[i]->is_dropped()) << i;
+  expect_the_job_meets();
+}
+
 // Out of descriptors the server neither ends nor spins; when some are free again the job meets.
 TEST_F(Strangers, NoDescriptorsLeft) {
   start(2);
