@@ -69,6 +69,7 @@ std::string read_secret_file(const std::string& path, const std::string& origin)
 
 std::string read_secret_descriptor(int fd) {
   FileDescriptor owned(fd);
+  ::lseek(fd, 0, SEEK_SET);  // a script may run the program twice over one file in memory; a pipe has no position and needs none
   return read_all(fd, cat("the secret on descriptor ", fd));
 }
 

@@ -1,6 +1,7 @@
 #include "plait/rendezvous/secret.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,6 +82,14 @@ TEST(Secret, FromADescriptor) {
   ::close(ends[1]);
   EXPECT_EQ(read_secret_descriptor(ends[0]), secret);
   EXPECT_EQ(::close(ends[0]), -1) << "it was left open";
+}
+
+// A script of a worker may run the program twice: both inherit the same file in memory.
+TEST(Secret, FromAFileInMemoryTwice) {
+  int fd = ::memfd_create("secret", 0);
+  ASSERT_EQ(::write(fd, "the secret", 10), 10);
+  EXPECT_EQ(read_secret_descriptor(::dup(fd)), "the secret");
+  EXPECT_EQ(read_secret_descriptor(fd), "the secret");
 }
 
 TEST(Secret, MadeOnesAreLongAndDiffer) {
