@@ -127,13 +127,13 @@ void translate_optimizer(FileTranslator* file, const Place& optimizer) {
   if (word == "Adam" || word == "AdamW" || word == "adam" || word == "adamw") {
     // DeepSpeed's Adam is AdamW unless told otherwise.
     bool plain = word != "AdamW" && word != "adamw" && decoupled && !file->flag(decoupled, true);
-    file->become(type, plain ? "modelscope.optimizer" : "train.optimizer.type", plain ? "Adam" : "AdamW");
+    file->become(type, "train.optimizer.type", plain ? "Adam" : "AdamW");
+    file->derive(decoupled, plain ? "Adam adds the decay to the gradient" : "AdamW decays the weights themselves");
   } else if (word == "SGD" || word == "sgd") {
     file->become(type, "train.optimizer.type", "SGD");
   } else {
     file->refuse(type, "this optimizer is not available; one of AdamW, Adam, SGD");
   }
-  file->derive(decoupled, "AdamW decays the weights themselves");
   for (const char* name : {"lr", "betas", "eps", "weight_decay", "momentum", "nesterov"})
     file->become(look(file, params, name), kParams + name);
   ignore_keys(file, params, {"torch_adam", "bias_correction", "fused", "foreach"}, "plait has its own kernels, with bias correction");

@@ -81,6 +81,7 @@ void translate_data_section(FileTranslator* file, const Place& section, const st
   if (given && names_a_file(file->text(given))) file->become(given, at + ".file");
   else if (given) file->become(given, "modelscope.hub_data." + use);
   file->become(file->at(section, "text_col"), at + ".text_col");
+  file->become(file->at(section, "text_pair_col"), at + ".text_pair_col");
   file->become(file->at(section, "label_col"), at + ".label_col");
   file->become(file->at(section, "rows"), at + ".rows");
   Place labels = file->at(section, "labels");
@@ -127,10 +128,9 @@ void translate_columns(FileTranslator* file, const Place& section, const std::ve
                 " both name the column of the text; keep one");
   for (const auto& use : uses) {
     file->become(first ? first : source, "dataset." + use + ".text_col");
+    file->become(file->at(section, "second_sequence"), "dataset." + use + ".text_pair_col");
     file->become(file->at(section, "label"), "dataset." + use + ".label_col");
   }
-  if (Place second = file->at(section, "second_sequence"))
-    file->refuse(second, "text pairs are not available yet: a row has one text. Join the two columns in the data file, and leave it out");
   file->become(file->at(section, "tgt_txt"), "modelscope.tgt_txt");
 }
 

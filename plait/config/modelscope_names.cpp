@@ -101,7 +101,7 @@ const std::vector<ModelScopeName>& modelscope_names() {
       {"eval_shuffle", kNoEffect, "metrics do not depend on the order of rows", true},
       {"train_drop_last", kMustBeOff, every_row, true},
       {"eval_drop_last", kMustBeOff, every_row, true},
-      {"optimizer", "modelscope.optimizer", "AdamW, Adam (without weight_decay) or SGD"},
+      {"optimizer", "modelscope.optimizer", "AdamW, Adam or SGD"},
       {"optimizer_params", "train.optimizer.params", "name=value,name=value"},
       {"lr_scheduler", "modelscope.lr_scheduler.type", "a class of torch.optim.lr_scheduler, noam, or a native word"},
       {"lr_scheduler_params", "modelscope.lr_scheduler", "name=value,name=value: arguments of that class"},
@@ -131,7 +131,7 @@ const std::vector<ModelScopeName>& modelscope_names() {
       {"src_txt", "dataset.train.text_col", "and dataset.valid.text_col", true},
       {"tgt_txt", "modelscope.tgt_txt", "not available: pairs of prompt and target", true},
       {"first_sequence", "dataset.train.text_col", "and dataset.valid.text_col", true},
-      {"second_sequence", kMustBeOff, "text pairs are not available yet: a row has one text. Join the two columns in the data file", true},
+      {"second_sequence", "dataset.train.text_pair_col", "and dataset.valid.text_pair_col", true},
       {"label", "dataset.train.label_col", "and dataset.valid.label_col", true},
       {"model_dir", "model.path", ""},
       {"save_checkpoint_epochs", "train.save.interval", "weights every n epochs"},
@@ -163,8 +163,9 @@ void collect_modelscope_name(const ModelScopeName& name, GivenSetting given, Giv
     for (const auto& item : given.value.items) words.push_back(item.text);
     return add_metrics(std::move(given), words, out);
   }
-  if (name.name == "src_txt" || name.name == "first_sequence" || name.name == "label") {
-    std::string column = name.name == "label" ? "label_col" : "text_col";
+  if (name.name == "src_txt" || name.name == "first_sequence" || name.name == "second_sequence" || name.name == "label") {
+    std::string column = name.name == "label" ? "label_col" : name.name == "second_sequence" ? "text_pair_col" : "text_col";
+    if (name.name == "second_sequence" && (word_of(given) == "None" || word_of(given) == "none")) return;  // argparse's way to say none
     out->add("dataset.train." + column, given);
     return out->add("dataset.valid." + column, std::move(given));
   }

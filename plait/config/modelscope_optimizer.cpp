@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "plait/base/error.h"
+#include "plait/config/enum_names.h"
 #include "plait/config/modelscope.h"
 #include "plait/config/scalar.h"
 
@@ -248,15 +249,10 @@ void finish_optimizer(GivenSettings* given, bool is_form) {
   bool is_native = native && (!type || native->command_line);
   std::string word = is_native ? native->value.text : type ? scalar_of(*type) : "AdamW";
   const GivenSetting* decay = given->find(kParams + "weight_decay");
-  if (word == "Adam" && decay && parse_real_text(decay->value.text).value_or(1) > 0)
-    throw_error(
-        ExitCode::kUsage, "optimizer Adam (", type ? type->origin : native->origin, ") with ", quote(decay->written, *decay),
-        ": Adam adds the decay to the gradient, which plait does not have; AdamW decays the weights themselves. Nearest valid: AdamW, or "
-        "weight_decay 0");
-  bool adam = word == "Adam" || word == "AdamW" || word == "adamw";
-  if (!adam && word != "SGD" && word != "sgd" && type && !is_native)
-    throw_error(ExitCode::kUsage, quote(type->written, *type), " is not available; one of AdamW, Adam, SGD");
-  if (type && !is_native) put_setting(given, "train.optimizer.type", *type, adam ? "AdamW" : "SGD");
+  auto kind = parse_enum_word<OptimizerKind>(word);
+  if (!kind && type && !is_native)
+    throw_error(ExitCode::kUsage, quote(type->written, *type), " is not available; one of ", join(enum_choices<OptimizerKind>()));
+  if (type && !is_native) put_setting(given, "train.optimizer.type", *type, enum_word(*kind));
   // torch's default decay is 0.01 for AdamW, 0 for the others.
   if (is_form && !decay && word != "AdamW" && word != "adamw")
     given->add(kParams + "weight_decay", {scalar_node("0", "torch's default"), "weight_decay", "torch's default", false});

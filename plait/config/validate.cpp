@@ -96,6 +96,25 @@ void check_optimizer(const Config& config) {
   }
 }
 
+// The column of second texts: a wish that one of the two files forgets would change what is learnt, unseen.
+void check_text_pairs(const Config& config) {
+  const DataFileConfig &train = config.dataset.train, &valid = config.dataset.valid;
+  const std::string train_pair = "dataset.train.text_pair_col", valid_pair = "dataset.valid.text_pair_col";
+  for (const auto* file : {&train, &valid}) {
+    if (file->text_pair_col.empty()) continue;
+    const std::string& setting = file == &train ? train_pair : valid_pair;
+    if (config.task == Task::kTextGeneration)
+      refuse(setting, " ", file->text_pair_col, config.where(setting), " has no meaning for task text-generation; leave it out");
+    if (file->text_pair_col == file->text_col)
+      refuse(setting, " ", file->text_pair_col, config.where(setting), " is the column of the first text too; name the other column");
+  }
+  if (train.file.empty() || valid.file.empty() || train.text_pair_col.empty() == valid.text_pair_col.empty()) return;
+  bool in_train = valid.text_pair_col.empty();
+  const std::string& given = in_train ? train_pair : valid_pair;
+  refuse(given, " ", in_train ? train.text_pair_col : valid.text_pair_col, config.where(given), " makes rows of two texts, but ",
+         in_train ? valid_pair : train_pair, " is not given: training and validation rows must be alike, give both");
+}
+
 void check_rest(const Config& config) {
   const auto& t = config.train;
   if (t.norm_type != 2.0 && t.norm_type != INFINITY)
@@ -120,11 +139,6 @@ void check_rest(const Config& config) {
   if (p.pad_to > 0 && p.sequence_length > 0 && p.pad_to < p.sequence_length)
     refuse("preprocessor.pad_to ", p.pad_to, config.where("preprocessor.pad_to"), " is shorter than sequence_length ", p.sequence_length,
            config.where("preprocessor.sequence_length"), "; nearest valid value ", p.sequence_length);
-  for (const auto& [setting, file] :
-       {std::pair("dataset.train.text_pair_col", &config.dataset.train), std::pair("dataset.valid.text_pair_col", &config.dataset.valid)}) {
-    if (!file->text_pair_col.empty() && config.task == Task::kTextGeneration)
-      refuse(setting, " ", file->text_pair_col, config.where(setting), " has no meaning for task text-generation; leave it out");
-  }
   if (config.task == Task::kTextGeneration && !config.dataset.labels.empty())
     refuse("dataset.labels", config.where("dataset.labels"), " has no meaning for task text-generation; leave it out");
 }
@@ -140,6 +154,7 @@ void validate(const Config& config) {
   check_lr_scheduler(config);
   check_loss_scale(config);
   check_run_outputs(config);
+  check_text_pairs(config);
   check_rest(config);
 }
 

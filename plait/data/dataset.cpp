@@ -130,7 +130,9 @@ detail::BuildSettings build_settings(const DataFileConfig& file, Task task, cons
   }
   if (file.rows < 0) throw_error(ExitCode::kUsage, "rows ", file.rows, " of ", options.setting, " must be 0 (all) or more");
   detail::BuildSettings settings;
-  settings.read = {file.text_col, file.label_col, task, !causal && options.label_use != LabelUse::kIgnored, options.setting};
+  settings.read = {
+      file.text_col,  causal ? "" : file.text_pair_col, file.label_col, task, !causal && options.label_use != LabelUse::kIgnored,
+      options.setting};
   settings.max_rows = file.rows;
   settings.sequence_length = resolve_sequence_length(preprocessor, shape);
   settings.block = preprocessor.block;

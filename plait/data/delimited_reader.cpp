@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "plait/base/error.h"
 #include "plait/data/row_reader.h"
@@ -28,12 +29,14 @@ class DelimitedReader : public RowReader {
   void split_csv(std::string_view line, std::vector<std::string>& fields);
   std::string_view read_quoted(std::string_view rest, std::string& field);
   size_t column(const std::string& name) const;
+  std::string text_of(size_t column, int64_t line) const;
 
   TextLines lines_;
   bool csv_;
   bool read_labels_;
   std::vector<std::string> columns_, fields_;
   size_t text_column_ = 0, label_column_ = 0;
+  std::optional<size_t> pair_column_;
 };
 
 DelimitedReader::DelimitedReader(const std::string& path, const ReadOptions& options, FileForm form)
@@ -42,6 +45,7 @@ DelimitedReader::DelimitedReader(const std::string& path, const ReadOptions& opt
   int64_t line = 1;
   if (!read_record(columns_, line)) fail(1, "no header: the first line names the columns");
   text_column_ = column(options.text_col);
+  if (!options.text_pair_col.empty()) pair_column_ = column(options.text_pair_col);
   if (read_labels_) label_column_ = column(options.label_col);
 }
 
@@ -121,17 +125,22 @@ bool DelimitedReader::read_record(std::vector<std::string>& fields, int64_t& fir
   return true;
 }
 
+std::string DelimitedReader::text_of(size_t column, int64_t line) const {
+  const std::string& text = fields_[column];
+  if (is_blank(text)) fail(line, "row without text: column \"", columns_[column], "\" is ", text.empty() ? "empty" : "blank");
+  return text;
+}
+
 bool DelimitedReader::next(FileRow& row) {
   row = FileRow{};
   if (!read_record(fields_, row.line)) return false;
   if (fields_.size() != columns_.size()) {
     fail(row.line, fields_.size(), " fields, but the header names ", columns_.size(), " columns: ", join(columns_));
   }
-  row.text = std::move(fields_[text_column_]);
-  if (is_blank(row.text))
-    fail(row.line, "row without text: column \"", columns_[text_column_], "\" is ", row.text.empty() ? "empty" : "blank");
+  row.text = text_of(text_column_, row.line);
+  if (pair_column_) row.text_pair = text_of(*pair_column_, row.line);
   if (read_labels_) {
-    row.label = text_column_ == label_column_ ? row.text : std::move(fields_[label_column_]);
+    row.label = fields_[label_column_];
     if (row.label.empty()) fail(row.line, "column \"", columns_[label_column_], "\" is empty; every row needs a label");
   }
   return true;

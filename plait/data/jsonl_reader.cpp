@@ -26,6 +26,7 @@ class JsonlReader : public RowReader {
   }
   Json parse(std::string_view line) const;
   const Json& field(const Json& object, const std::string& name) const;
+  std::string text_of(const Json& object, const std::string& name) const;
   std::string label_text(const Json& object, const std::string& name) const;
   std::vector<int32_t> integers(const Json& object, const std::string& name) const;
   void read_tokens(const Json& object, FileRow& row) const;
@@ -55,6 +56,14 @@ const Json& JsonlReader::field(const Json& object, const std::string& name) cons
   std::string near = nearest(name, names);
   fail("no column \"", name, "\"; the columns here are: ", names.empty() ? "(none)" : join(names),
        near.empty() ? "" : cat(". Did you mean \"", near, "\"?"));
+}
+
+std::string JsonlReader::text_of(const Json& object, const std::string& name) const {
+  const Json& value = field(object, name);
+  if (!value.is_string()) fail("row without text: \"", name, "\" is ", value.type_name(), ", not a string");
+  std::string text = value.get<std::string>();
+  if (is_blank(text)) fail("row without text: \"", name, "\" is ", text.empty() ? "empty" : "blank");
+  return text;
 }
 
 std::string JsonlReader::label_text(const Json& object, const std::string& name) const {
@@ -130,10 +139,8 @@ bool JsonlReader::next(FileRow& row) {
     read_tokens(object, row);
     return true;
   }
-  const Json& text = field(object, options_.text_col);
-  if (!text.is_string()) fail("row without text: \"", options_.text_col, "\" is ", text.type_name(), ", not a string");
-  row.text = text.get<std::string>();
-  if (is_blank(row.text)) fail("row without text: \"", options_.text_col, "\" is ", row.text.empty() ? "empty" : "blank");
+  row.text = text_of(object, options_.text_col);
+  if (!options_.text_pair_col.empty()) row.text_pair = text_of(object, options_.text_pair_col);
   if (options_.task == Task::kTextClassification && options_.read_labels) row.label = label_text(object, options_.label_col);
   return true;
 }

@@ -21,7 +21,7 @@ constexpr size_t kRowsPerTake = 32;                           // a thread takes 
 
 // What the tokenizer made of a row.
 struct EncodedRow {
-  std::vector<int32_t> ids;
+  std::vector<int32_t> ids, token_types;  // token_types of pairs only
   bool was_cut = false;
 };
 
@@ -57,6 +57,7 @@ class RowBuilder {
   void build_from_rows();
   bool read_batch(RowReader& reader, std::vector<FileRow>& rows);
   void encode(const FileRow& row, EncodedRow& encoded) const;
+  void encode_text(const FileRow& row, EncodedRow& encoded) const;
   void encode_batch(const std::vector<FileRow>& rows, std::vector<EncodedRow>& encoded) const;
   void add(const FileRow& row, const EncodedRow& encoded);
   void add_pretokenised(const FileRow& row);
@@ -65,6 +66,8 @@ class RowBuilder {
   void end_row();
   void end_stream();
   void check_vocabulary(const std::vector<int32_t>& ids) const;
+  void check_token_types(const std::vector<int32_t>& token_types) const;
+  bool pairs() const { return !settings_.read.text_pair_col.empty(); }
   bool streams() const { return causal_ && settings_.block == BlockMode::kStream && !pretokenised_; }
   bool full() const;
 
@@ -93,6 +96,27 @@ void RowBuilder::check_vocabulary(const std::vector<int32_t>& ids) const {
               ": tokenizer.json and config.json do not belong together");
 }
 
+void RowBuilder::check_token_types(const std::vector<int32_t>& token_types) const {
+  auto largest = std::max_element(token_types.begin(), token_types.end());
+  int64_t limit = std::max<int64_t>(settings_.type_vocab_size, 1);
+  if (largest == token_types.end() || *largest < limit) return;
+  throw_error(ExitCode::kCheckpoint, "the tokenizer gives token type ", *largest, " to pairs of texts, but the model's type_vocab_size is ",
+              settings_.type_vocab_size, ": this model was not made for pairs; leave text_pair_col out");
+}
+
+void RowBuilder::encode_text(const FileRow& row, EncodedRow& encoded) const {
+  if (causal_) {
+    encoded.ids = tokenizer_->encode(row.text, false);
+  } else if (pairs()) {
+    EncodedPair pair = tokenizer_->encode_pair(row.text, row.text_pair, settings_.sequence_length);
+    encoded.ids = std::move(pair.ids);
+    encoded.token_types = std::move(pair.token_types);
+    encoded.was_cut = pair.was_cut;
+  } else {
+    encoded.ids = tokenizer_->encode_truncated(row.text, settings_.sequence_length, &encoded.was_cut);
+  }
+}
+
 void RowBuilder::encode(const FileRow& row, EncodedRow& encoded) const {
   if (row.pretokenised) return;
   if (!tokenizer_) {
@@ -100,13 +124,13 @@ void RowBuilder::encode(const FileRow& row, EncodedRow& encoded) const {
                 " holds text, but the model folder has no tokenizer.json; pre-tokenised .jsonl (input_ids) needs none");
   }
   try {
-    encoded.ids =
-        causal_ ? tokenizer_->encode(row.text, false) : tokenizer_->encode_truncated(row.text, settings_.sequence_length, &encoded.was_cut);
+    encode_text(row, encoded);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kData) throw;
     throw_error(ExitCode::kData, path_, ":", row.line, ": ", error.what());
   }
   check_vocabulary(encoded.ids);
+  check_token_types(encoded.token_types);
 }
 
 // All cores; of several faults the one of the earliest row is thrown, as one thread would.
@@ -188,6 +212,10 @@ void RowBuilder::add_pretokenised(const FileRow& row) {
     fail(row,
          "preprocessor.add_eos: true cannot be honoured, the rows are tokens already; put the eos id into input_ids and leave add_eos out");
   }
+  if (pairs()) {
+    fail(row, "text_pair_col: ", settings_.read.text_pair_col,
+         " cannot be honoured, the rows are tokens already; put both texts into input_ids and token_type_ids and leave it out");
+  }
   if (length > settings_.sequence_length) {
     fail(row, "input_ids has ", length, " tokens, more than sequence_length ", settings_.sequence_length,
          "; pre-tokenised rows are never cut");
@@ -236,6 +264,7 @@ void RowBuilder::add(const FileRow& row, const EncodedRow& encoded) {
     if (encoded.ids.empty()) fail(row, "the text gives no tokens");
     add_label(row);
     columns_.ids.insert(columns_.ids.end(), encoded.ids.begin(), encoded.ids.end());
+    columns_.token_types.insert(columns_.token_types.end(), encoded.token_types.begin(), encoded.token_types.end());
     columns_.num_cut_rows += encoded.was_cut;
     end_row();
   }
@@ -271,7 +300,7 @@ bool RowBuilder::read_batch(RowReader& reader, std::vector<FileRow>& rows) {
     if (settings_.max_rows > 0 && one_to_one && static_cast<int64_t>(rows.size()) >= wanted) break;
     if (!reader.next(row)) break;
     pretokenised_ = row.pretokenised;
-    bytes += static_cast<int64_t>(row.text.size() + row.ids.size() * sizeof(int32_t));
+    bytes += static_cast<int64_t>(row.text.size() + row.text_pair.size() + row.ids.size() * sizeof(int32_t));
     rows.push_back(std::move(row));
   }
   return !rows.empty();
@@ -321,10 +350,11 @@ RowColumns RowBuilder::build() {
 
 std::string BuildSettings::describe() const {
   bool causal = read.task == Task::kTextGeneration;
-  return cat(causal ? "lm" : "cls", " text_col=", read.text_col.size(), ":", read.text_col, " label_col=", read.label_col.size(), ":",
-             read.label_col, " read_labels=", read.read_labels, " rows=", max_rows, " length=", sequence_length,
-             " block=", block == BlockMode::kStream ? "stream" : "document", " eos=", add_eos ? eos_token_id : -1,
-             " document_attention=", document_attention, " vocab=", vocab_size, " types=", type_vocab_size);
+  return cat(causal ? "lm" : "cls", " text_col=", read.text_col.size(), ":", read.text_col, " text_pair_col=", read.text_pair_col.size(),
+             ":", read.text_pair_col, " label_col=", read.label_col.size(), ":", read.label_col, " read_labels=", read.read_labels,
+             " rows=", max_rows, " length=", sequence_length, " block=", block == BlockMode::kStream ? "stream" : "document",
+             " eos=", add_eos ? eos_token_id : -1, " document_attention=", document_attention, " vocab=", vocab_size,
+             " types=", type_vocab_size);
 }
 
 RowColumns build_rows(const std::string& path, const BuildSettings& settings, const Tokenizer* tokenizer, const LoadOptions& options) {

@@ -55,6 +55,10 @@ std::unique_ptr<RowReader> open_rows(const std::string& path, const ReadOptions&
     throw_error(ExitCode::kData, path, ":1: a .txt file has no column \"", options.label_col,
                 "\"; text-classification needs .jsonl, .tsv or .csv with labels");
   }
+  if (!options.text_pair_col.empty()) {
+    throw_error(ExitCode::kData, path, ":1: a .txt file has no column \"", options.text_pair_col,
+                "\"; pairs of texts need .jsonl, .tsv or .csv with named columns");
+  }
   return std::make_unique<PlainTextReader>(path, options);
 }
 

@@ -19,13 +19,14 @@ FileForm file_form(const std::string& path, const std::string& setting);
 struct FileRow {
   int64_t line = 0;                                               // where the row begins, from 1
   std::string text;                                               // never blank, unless the row is pre-tokenised
+  std::string text_pair;                                          // the second text, never blank where one is asked for
   std::string label;                                              // classification, as written; integers of JSON in decimal
   bool pretokenised = false;                                      // the four below
   std::vector<int32_t> ids, attention_mask, token_types, labels;  // absent columns are empty; labels: causal LM only
 };
 
 struct ReadOptions {
-  std::string text_col = "text", label_col = "label";
+  std::string text_col = "text", text_pair_col, label_col = "label";  // text_pair_col "" = rows of one text
   Task task = Task::kTextClassification;
   bool read_labels = true;  // classification: a label is required in every row
   std::string setting;      // named in messages, "dataset.train.file"

@@ -17,13 +17,24 @@ namespace {
 
 constexpr uintmax_t kMaxTokenizerBytes = 256u << 20;
 
+// Cuts both to `room` ids together, as truncate_encodings of `tokenizers` with LongestFirst; when both lose, the longer one (the second
+// of two alike) keeps the odd token. Returns whether anything was cut.
+bool cut_longest_first(size_t room, std::vector<int32_t>& a, std::vector<int32_t>& b) {
+  if (a.size() + b.size() <= room) return false;
+  const bool first_is_longer = a.size() > b.size();
+  std::vector<int32_t>&shorter = first_is_longer ? b : a, &longer = first_is_longer ? a : b;
+  shorter.resize(std::min(shorter.size(), room / 2));
+  longer.resize(room - shorter.size());
+  return true;
+}
+
 // added tokens -> normalizer -> added tokens that are compared normalized -> words -> ids
 class JsonTokenizer final : public Tokenizer {
  public:
   JsonTokenizer(detail::TokenizerParts parts, const std::string& source)
       : normalizer_(std::move(parts.normalizer)), splitter_(std::move(parts.splits)), model_(std::move(parts.model)),
-        prefix_(std::move(parts.prefix)), suffix_(std::move(parts.suffix)), decoder_(std::move(parts.decoder)),
-        ids_(std::move(parts.vocabulary)) {
+        prefix_(std::move(parts.prefix)), suffix_(std::move(parts.suffix)), pair_(std::move(parts.pair)),
+        no_pair_reason_(cat(source, ": ", parts.no_pair_reason)), decoder_(std::move(parts.decoder)), ids_(std::move(parts.vocabulary)) {
     for (const auto& token : parts.added_tokens) ids_.insert_or_assign(token.content, token.id);
     for (const auto& [token, id] : ids_) {
       tokens_.emplace(id, token);
@@ -53,6 +64,30 @@ class JsonTokenizer final : public Tokenizer {
     if (was_cut != nullptr) *was_cut = cut;
     ids.insert(ids.end(), suffix_.begin(), suffix_.end());
     return ids;
+  }
+
+  EncodedPair encode_pair(std::string_view first, std::string_view second, int64_t max_tokens) const override {
+    if (pair_.empty()) throw_error(ExitCode::kCheckpoint, no_pair_reason_, ", so pairs of texts have no form; leave text_pair_col out");
+    const int64_t num_special = static_cast<int64_t>(pair_.size()) - 2;
+    if (max_tokens < num_special + 2) {
+      throw_error(ExitCode::kUsage, "a length of ", max_tokens, " tokens leaves no room for two texts: the tokenizer adds ", num_special,
+                  " special tokens to a pair, so it must be at least ", num_special + 2);
+    }
+    std::vector<int32_t> a, b;
+    append_content(first, SIZE_MAX, a);
+    append_content(second, SIZE_MAX, b);
+    EncodedPair out;
+    out.was_cut = cut_longest_first(static_cast<size_t>(max_tokens - num_special), a, b);
+    for (const detail::PairPiece& piece : pair_) {
+      if (piece.kind == detail::PairPiece::Kind::kToken) {
+        out.ids.push_back(piece.id);
+      } else {
+        const auto& text = piece.kind == detail::PairPiece::Kind::kFirst ? a : b;
+        out.ids.insert(out.ids.end(), text.begin(), text.end());
+      }
+      out.token_types.resize(out.ids.size(), piece.token_type);
+    }
+    return out;
   }
 
   std::string decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
@@ -137,6 +172,8 @@ class JsonTokenizer final : public Tokenizer {
   std::unique_ptr<WordModel> model_;
   AddedTokenMatcher literal_, normalized_;
   std::vector<int32_t> prefix_, suffix_;
+  std::vector<detail::PairPiece> pair_;
+  std::string no_pair_reason_;
   TokenDecoder decoder_;
   Vocabulary ids_;
   std::unordered_map<int32_t, std::string> tokens_;

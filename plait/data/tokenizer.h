@@ -12,6 +12,12 @@
 
 namespace plait {
 
+// Two texts as one row; token_types as long as ids.
+struct EncodedPair {
+  std::vector<int32_t> ids, token_types;
+  bool was_cut = false;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -24,6 +30,11 @@ class Tokenizer {
   // was_cut (may be null) says whether ids were dropped. Throws Error(kUsage) when max_tokens leaves no room for a token
   // of the text beside the special ones.
   virtual std::vector<int32_t> encode_truncated(std::string_view utf8, int64_t max_tokens, bool* was_cut) const = 0;
+
+  // Both texts in the file's form for pairs, [CLS] a [SEP] b [SEP], cut to at most max_tokens ids as Hugging Face's "longest_first":
+  // the longer text at its right end until both are alike, then both. Throws Error(kCheckpoint) when the file has no form for pairs,
+  // Error(kUsage) when max_tokens leaves no room for a token of each text, Error(kData) as encode.
+  virtual EncodedPair encode_pair(std::string_view first, std::string_view second, int64_t max_tokens) const = 0;
 
   // Text of the ids as Hugging Face gives it (clean-up of blanks only where the file's decoder asks for it). Ids that the
   // vocabulary does not have are left out, as Hugging Face does. Bytes that form no character become U+FFFD.

@@ -256,6 +256,46 @@ void read_template(const JsonPart& part, std::vector<int32_t>& prefix, std::vect
   if (!text_seen) part.refuse("the template has no place for the text");
 }
 
+// The template for pairs. One that plait has no use for (a text twice, the second one first) leaves `pieces` empty.
+void read_pair_template(const JsonPart& part, std::vector<PairPiece>& pieces, std::string& no_pair_reason) {
+  using Kind = PairPiece::Kind;
+  std::string order;
+  for (const JsonPart& item : part.items("pair")) {
+    item.only({"SpecialToken", "Sequence"});
+    const bool is_text = item.has("Sequence");
+    const JsonPart body = item.at(is_text ? "Sequence" : "SpecialToken");
+    body.only({"id", "type_id"});
+    PairPiece piece;
+    piece.token_type = static_cast<int32_t>(body.integer("type_id", 0, 1'000'000));
+    const std::string name = body.text("id");
+    if (is_text) {
+      if (name != "A" && name != "B") body.refuse("\"", name, "\" is no text; known: A, B");
+      piece.kind = name == "A" ? Kind::kFirst : Kind::kSecond;
+      order += name;
+      pieces.push_back(piece);
+      continue;
+    }
+    for (const JsonPart& id : part.at("special_tokens").at(name.c_str()).items("ids")) {
+      piece.id = id.as_id();
+      pieces.push_back(piece);
+    }
+  }
+  if (order == "AB") return;
+  pieces.clear();
+  no_pair_reason = "post_processor.pair is not the text A followed by the text B, each once";
+}
+
+// [CLS] a [SEP] b [SEP] of the old processors; RoBERTa's has two [SEP] between and one type.
+std::vector<PairPiece> old_pair(int32_t cls, int32_t sep, bool roberta) {
+  using Kind = PairPiece::Kind;
+  const int32_t second = roberta ? 0 : 1;
+  std::vector<PairPiece> pieces = {{Kind::kToken, cls, 0}, {Kind::kFirst, 0, 0}, {Kind::kToken, sep, 0}};
+  if (roberta) pieces.push_back({Kind::kToken, sep, 0});
+  pieces.push_back({Kind::kSecond, 0, second});
+  pieces.push_back({Kind::kToken, sep, second});
+  return pieces;
+}
+
 void read_post_processor(const JsonPart& part, TokenizerParts& parts) {
   const std::string type = part.type({"BertProcessing", "RobertaProcessing", "TemplateProcessing", "ByteLevel", "Sequence"});
   if (type == "Sequence") {
@@ -268,14 +308,21 @@ void read_post_processor(const JsonPart& part, TokenizerParts& parts) {
     return;
   }
   std::vector<int32_t> prefix, suffix;
+  std::vector<PairPiece> pair;
+  const bool joins_twice = !parts.pair.empty();
   if (type == "TemplateProcessing") {
     read_template(part, prefix, suffix);
+    if (part.has("pair")) read_pair_template(part, pair, parts.no_pair_reason);
+    else parts.no_pair_reason = "post_processor has no template for pairs";
   } else {
     part.only(type == "BertProcessing" ? std::vector<std::string>{"sep", "cls"}
                                        : std::vector<std::string>{"sep", "cls", "trim_offsets", "add_prefix_space"});
     prefix.push_back(read_token_pair(part, "cls"));
     suffix.push_back(read_token_pair(part, "sep"));
+    pair = old_pair(prefix[0], suffix[0], type == "RobertaProcessing");
   }
+  parts.pair = joins_twice ? std::vector<PairPiece>() : std::move(pair);
+  if (joins_twice) parts.no_pair_reason = "two of its post_processors join texts";
   // A later processor puts its tokens around those of an earlier one.
   parts.prefix.insert(parts.prefix.begin(), prefix.begin(), prefix.end());
   parts.suffix.insert(parts.suffix.end(), suffix.begin(), suffix.end());
@@ -304,6 +351,10 @@ void check_special_ids(const JsonPart& file, const TokenizerParts& parts) {
     for (int32_t id : *ids) {
       if (!known.contains(id)) file.at("post_processor").refuse("adds the token id ", id, ", which no token has");
     }
+  }
+  for (const PairPiece& piece : parts.pair) {
+    if (piece.kind == PairPiece::Kind::kToken && !known.contains(piece.id))
+      file.at("post_processor").refuse("adds the token id ", piece.id, " to pairs, which no token has");
   }
 }
 

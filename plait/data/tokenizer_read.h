@@ -14,6 +14,14 @@
 
 namespace plait::detail {
 
+// One place of the form for pairs: a special token, or where a text stands.
+struct PairPiece {
+  enum class Kind { kToken, kFirst, kSecond };
+  Kind kind = Kind::kToken;
+  int32_t id = 0;  // kToken
+  int32_t token_type = 0;
+};
+
 struct TokenizerParts {
   std::vector<NormalizerStep> normalizer;
   std::vector<SplitStep> splits;
@@ -22,6 +30,8 @@ struct TokenizerParts {
   std::unique_ptr<WordModel> model;
   std::vector<int32_t> prefix;  // special tokens before and behind every text
   std::vector<int32_t> suffix;
+  std::vector<PairPiece> pair;  // first text before second, each once; empty = no form for pairs:
+  std::string no_pair_reason = "it has no post_processor that joins two texts";
   TokenDecoder decoder;
 };
 

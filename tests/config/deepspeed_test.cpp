@@ -101,6 +101,20 @@ TEST(DeepSpeed, NamedByHuggingFaceArguments) {
   EXPECT_TRUE(contains(loaded.error, "zero_stage 3 (hf.yaml:2)")) << loaded.error;
 }
 
+TEST(DeepSpeed, AdamIsAdamWUnlessToldOtherwise) {
+  auto type_of = [](const std::string& optimizer) {
+    Loaded loaded = load_text("{\"train_batch_size\": 8, \"optimizer\": " + optimizer + "}", "ds.json", kInputs);
+    EXPECT_EQ(loaded.error, "") << optimizer;
+    EXPECT_EQ(loaded.config.train.optimizer.weight_decay, 0.1) << optimizer;
+    return loaded.config.train.optimizer.type;
+  };
+  EXPECT_EQ(type_of(R"({"type": "Adam", "params": {"weight_decay": 0.1}})"), OptimizerKind::kAdamW);
+  EXPECT_EQ(type_of(R"({"type": "Adam", "params": {"adam_w_mode": true, "weight_decay": 0.1}})"), OptimizerKind::kAdamW);
+  EXPECT_EQ(type_of(R"({"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}})"), OptimizerKind::kAdam);
+  EXPECT_EQ(type_of(R"({"type": "Adam", "params": {"torch_adam": true, "weight_decay": 0.1}})"), OptimizerKind::kAdamW);
+  EXPECT_EQ(type_of(R"({"type": "AdamW", "params": {"adam_w_mode": false, "weight_decay": 0.1}})"), OptimizerKind::kAdamW);
+}
+
 TEST(DeepSpeed, Refusals) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {R"("zero_optimization": {"stage": 2})",
@@ -115,7 +129,7 @@ TEST(DeepSpeed, Refusals) {
       {R"("compression_training": {"weight_quantization": {}})", "compression is not available"},
       {R"("amp": {"enabled": true, "opt_level": "O1"})", "Apex"},
       {R"("optimizer": {"type": "OneBitAdam"})", "optimizer.type OneBitAdam (ds.json:1): this optimizer is not available; one of AdamW"},
-      {R"("optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}})", "Nearest valid: AdamW"},
+      {R"("optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "amsgrad": true}})", "this variant is not available"},
       {R"("scheduler": {"type": "OneCycle"})", "one of WarmupLR, WarmupDecayLR, WarmupCosineLR"},
       {R"("scheduler": {"type": "WarmupLR", "params": {"warmup_type": "log"}})", "nearest valid value linear"},
       {R"("optimizer": {"params": {"lr": 1}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 2}})",

@@ -27,7 +27,7 @@ std::string fate_of(const Explanation& explanation, const std::string& key) {
 TEST(Explain, ModelScope) {
   Explanation e = explain_text("configuration.json", R"({
   "framework": "pytorch", "task": "text-classification",
-  "model": {"path": "m", "backbone": {"hidden_size": 4}},
+  "model": {"path": "m", "backbone": {"hidden_size": 4}}, "preprocessor": {"first_sequence": "a", "second_sequence": "b"},
   "train": {"dataloader": {"batch_size_per_gpu": 4, "workers_per_gpu": 1},
     "optimizer": {"type": "Adam", "lr": 1e-3},
     "hooks": [{"type": "IterTimerHook"}, {"type": "CheckpointHook", "interval": 3}, {"type": "TorchAMPOptimizerHook", "loss_scale": 64}]},
@@ -41,7 +41,8 @@ TEST(Explain, ModelScope) {
   EXPECT_EQ(fate_of(e, "model.backbone.hidden_size"), "ignored: the model's shape is what config.json of its folder says");
   EXPECT_EQ(fate_of(e, "train.dataloader.batch_size_per_gpu"), "setting: train.per_device_train_batch_size = 4");
   EXPECT_EQ(fate_of(e, "train.dataloader.workers_per_gpu"), "ignored: all cores tokenise before the first step");
-  EXPECT_EQ(fate_of(e, "train.optimizer.type"), "setting: train.optimizer.type = AdamW");
+  EXPECT_EQ(fate_of(e, "train.optimizer.type"), "setting: train.optimizer.type = Adam");
+  EXPECT_EQ(fate_of(e, "preprocessor.second_sequence"), "setting: dataset.train.text_pair_col = b, dataset.valid.text_pair_col = b");
   EXPECT_EQ(fate_of(e, "train.optimizer.lr"), "replaced: the command line says train.optimizer.params.lr = 0.5");
   EXPECT_EQ(fate_of(e, "train.hooks[1].interval"), "setting: train.save.interval = 3");
   EXPECT_EQ(fate_of(e, "train.hooks[1]"), "setting: train.save.strategy = epoch");

@@ -118,13 +118,53 @@ evaluation: {model_path: .cache, max_sequence_length: 128, batch_size: 32, metri
   EXPECT_EQ(loaded.config.evaluation.per_device_batch_size, 32);
 }
 
+// The form of ModelScope's sentence-similarity and nli files.
+TEST(ModelScope, TextPairs) {
+  for (const char* task : {"sentence-similarity", "nli"}) {
+    Loaded loaded = load_text(cat(R"({
+  "framework": "pytorch", "task": ")",
+                                  task, R"(",
+  "model": {"type": "bert", "path": "m"},
+  "preprocessor": {"type": "sen-sim-tokenizer", "first_sequence": "sentence1", "second_sequence": "sentence2", "label": "gold",
+                   "label2id": {"same": 1, "other": 0}},
+  "train": {"optimizer": {"type": "Adam", "lr": 0.001, "weight_decay": 0.1}}
+})"),
+                              "configuration.json", {"", {{"train_file", "t.csv"}, {"valid_file", "v.csv"}}, {}});
+    ASSERT_EQ(loaded.error, "") << task;
+    EXPECT_EQ(loaded.config.task, Task::kTextClassification);
+    for (const auto* file : {&loaded.config.dataset.train, &loaded.config.dataset.valid}) {
+      EXPECT_EQ(file->text_col, "sentence1");
+      EXPECT_EQ(file->text_pair_col, "sentence2");
+      EXPECT_EQ(file->label_col, "gold");
+    }
+    EXPECT_EQ(loaded.config.dataset.labels, (std::vector<std::string>{"other", "same"}));
+    EXPECT_EQ(loaded.config.train.optimizer.type, OptimizerKind::kAdam);
+    EXPECT_EQ(loaded.config.train.optimizer.weight_decay, 0.1);
+    EXPECT_TRUE(loaded.config.train.optimizer.decay_all);
+  }
+  // Flags, over a file and alone; a part of the preprocessor for each use.
+  Loaded loaded = load_flags({{"first_sequence", "a"}, {"second_sequence", "b"}, {"train_file", "t.csv"}, {"valid_file", "v.csv"}});
+  EXPECT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.dataset.train.text_pair_col, "b");
+  EXPECT_EQ(loaded.config.dataset.valid.text_pair_col, "b");
+  EXPECT_EQ(load_flags({{"second_sequence", "None"}}).config.dataset.train.text_pair_col, "");
+  loaded = load_text("framework: pytorch\nmodel: {path: m}\npreprocessor: {first_sequence: a, second_sequence: b}\n", "config.yaml",
+                     {"", {{"second_sequence", "c"}}, {}});
+  EXPECT_EQ(loaded.config.dataset.valid.text_pair_col, "c") << loaded.error;
+  loaded = load_text(
+      "framework: pytorch\nmodel: {path: m}\npreprocessor: {train: {first_sequence: a, second_sequence: b}, val: {second_sequence: d}}\n");
+  EXPECT_EQ(loaded.config.dataset.train.text_pair_col, "b") << loaded.error;
+  EXPECT_EQ(loaded.config.dataset.valid.text_pair_col, "d");
+  EXPECT_EQ(loaded.config.dataset.valid.text_col, "text");
+}
+
 TEST(ModelScope, FlatArguments) {
   Loaded loaded = load_text(
       "model_dir: m\nlr: 0.01\noptimizer: Adam\nweight_decay: 0\nsave_checkpoint_epochs: 20\nbatch_size: 4\nnew_key: 1\n", "a.yaml", {}, 2);
   ASSERT_EQ(loaded.error, "");
   EXPECT_TRUE(contains(loaded.config.model.path, "/m"));
   EXPECT_EQ(loaded.config.train.optimizer.lr, 0.01);
-  EXPECT_EQ(loaded.config.train.optimizer.type, OptimizerKind::kAdamW);
+  EXPECT_EQ(loaded.config.train.optimizer.type, OptimizerKind::kAdam);
   EXPECT_EQ(loaded.config.train.optimizer.weight_decay, 0);
   EXPECT_EQ(loaded.config.train.save.interval, 20);
   EXPECT_EQ(loaded.config.train.batch_size, 8);
@@ -188,8 +228,8 @@ TEST(ModelScope, Refusals) {
       {"megatron: {version: moe}", "mixtures of experts"},
       {"megatron: {pipeline_model_parallel_split_rank: 2}", "splits an encoder"},
       {"task: image_classification", "task image_classification (config.yaml:3): this task is not available"},
-      {"preprocessor: {first_sequence: a, second_sequence: b}",
-       "preprocessor.second_sequence b (config.yaml:3): text pairs are not available yet"},
+      {"preprocessor: {first_sequence: a, second_sequence: a}",
+       "dataset.train.text_pair_col a (config.yaml:3) is the column of the first text too"},
       {"preprocessor: {src_txt: a, tgt_txt: b}", "rows of prompt and target are not available yet"},
       {"preprocessor: {label2id: {a: 0, b: 2}}", "the numbers must be 0 to 1, each once"},
       {"dataset: {train: {name: clue, subset_name: afqmc}}",
@@ -214,7 +254,7 @@ TEST(ModelScope, Refusals) {
        "training stops by the first metric, accuracy"},
       {"train: {checkpoint: {period: {push_to_hub: true}}}", "uploading"},
       {"train: {checkpoint: {period: {save_strategy: by_step, by_epoch: true}}}", "contradicts train.checkpoint.period.by_epoch true"},
-      {"train: {optimizer: {type: Adam, weight_decay: 1e-6}}", "Nearest valid: AdamW, or weight_decay 0"},
+      {"train: {optimizer: {type: Adamax, weight_decay: 1e-6}}", "Adamax (config.yaml:3) is not available; one of AdamW, Adam, SGD"},
       {"train: {optimizer: {type: ChildTuningAdamW}}",
        "train.optimizer.type ChildTuningAdamW (config.yaml:3) is not available; one of AdamW"},
       {"train: {lr_scheduler: {type: StepLR}}", "train.lr_scheduler.type StepLR (config.yaml:3) needs step_size"},
@@ -303,7 +343,7 @@ TEST(ModelScope, Flags) {
   loaded = load_text("model_dir: m\ngradient_checkpointing: true\n");
   EXPECT_TRUE(contains(loaded.error, "recomputation is not available yet")) << loaded.error;
   const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> bad = {
-      {{"second_sequence", "b"}, "text pairs"},
+      {{"second_sequence", "text"}, "is the column of the first text too"},
       {{"train_drop_last", "true"}, "every row is used"},
       {{"dataset_json_file", "d.json"}, "--train_file"},
       {{"train_dataset_name", "clue"}, "Give --train_file"},

@@ -41,6 +41,20 @@ class ByteTokenizer : public Tokenizer {
     }
     return ids;
   }
+  EncodedPair encode_pair(std::string_view first, std::string_view second, int64_t max_tokens) const override {
+    EncodedPair out;
+    for (auto [text, type] : {std::pair(first, 0), std::pair(second, 1)}) {
+      std::vector<int32_t> piece = encode(text, true);
+      out.ids.insert(out.ids.end(), piece.begin() + type, piece.end());
+      out.token_types.resize(out.ids.size(), type);
+    }
+    out.was_cut = static_cast<int64_t>(out.ids.size()) > max_tokens;
+    if (out.was_cut) {
+      out.ids.resize(static_cast<size_t>(max_tokens));
+      out.token_types.resize(out.ids.size());
+    }
+    return out;
+  }
   std::string decode(const std::vector<int32_t>& ids, bool) const override {
     std::string text;
     for (int32_t id : ids) text += id == 258 ? "\n\n" : id < 256 ? std::string(1, static_cast<char>(id)) : "";

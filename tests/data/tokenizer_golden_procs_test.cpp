@@ -40,6 +40,26 @@ void check_golden(const std::string& model, const std::string& golden) {
 
 TEST(TokenizerGolden, Bert) { check_golden("minilm", "tokenize_bert.jsonl"); }
 
+// transformers' tokenizer(first, second, truncation=True, max_length=n).
+TEST(TokenizerGolden, BertPairs) {
+  const std::string folder = PLAIT_SOURCE_DIR "/models/minilm";
+  ASSERT_TRUE(std::filesystem::exists(folder + "/tokenizer.json")) << "run setup/fetch.sh (test.sh does it) and test again";
+  const auto tokenizer = load_tokenizer(folder);
+  std::ifstream file(PLAIT_TEST_DATA "/golden/tokenizers/pairs_minilm.jsonl");
+  std::string line;
+  int lines = 0, cut = 0;
+  while (std::getline(file, line)) {
+    const json row = json::parse(line);
+    const EncodedPair pair = tokenizer->encode_pair(row[0].get<std::string>(), row[1].get<std::string>(), row[2].get<int64_t>());
+    EXPECT_EQ(pair.ids, row[3].get<std::vector<int32_t>>()) << "line " << lines;
+    EXPECT_EQ(pair.token_types, row[4].get<std::vector<int32_t>>()) << "line " << lines;
+    cut += pair.was_cut;
+    ++lines;
+  }
+  EXPECT_EQ(lines, 228);
+  EXPECT_GT(cut, 80);
+}
+
 TEST(TokenizerGolden, Gpt2) { check_golden("gpt2-tokenizer", "tokenize_gpt2.jsonl"); }
 
 TEST(TokenizerGolden, SmolLm2) {

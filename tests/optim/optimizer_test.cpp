@@ -216,7 +216,7 @@ TEST(Optimizer, GoldenListOfDecay) {
 
 // An element's update must not depend on where it lies: copies of a tied table have other offsets on other ranks.
 TEST(Optimizer, SameBitsAtAnyOffset) {
-  for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kSGD})
+  for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSGD})
     for (int64_t before : {1, 5, 40}) {
       ParameterStore plain, shifted;
       plain.declare(parameter_of("table", {61, 7}, true));

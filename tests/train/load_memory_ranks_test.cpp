@@ -90,6 +90,19 @@ TEST_F(LoadMemory, ARankHoldsItsShardAndNoMore) {
   }
 }
 
+// A model that is only evaluated has no gradients: what it keeps is its weights, 1/4 of what AdamW's training keeps.
+TEST_F(LoadMemory, OnlyTrainingHasGradients) {
+  int64_t evaluated = load({1, 1, 1}, false)[0].kept_bytes, trained = load({1, 1, 1}, true)[0].kept_bytes;
+  EXPECT_LT(evaluated, whole_bytes_ * 9 / 8);
+  EXPECT_GT(trained, whole_bytes_ * 4);
+  run_thread_ranks({}, [&](Mesh& mesh) {
+    for (bool training : {false, true}) {
+      auto model = load_model(in_, mesh, at::kCPU, training, [](const std::string&) {});
+      EXPECT_EQ(model->store.flat_gradients().defined(), training);
+    }
+  });
+}
+
 // With gradients and optimizer states a rank keeps more, and still needs no more than that on its way.
 TEST_F(LoadMemory, TrainingNeedsNoMoreOnItsWay) {
   int64_t whole = load({1, 1, 1}, true)[0].kept_bytes;

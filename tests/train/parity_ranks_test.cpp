@@ -25,6 +25,11 @@ TEST(Parity, T0Fp32Sgd) { check_lay({.num_steps = 2, .sequence_parallel = true},
 TEST(Parity, T0Fp64AdamClippedFewLayouts) {
   check_lay({.layouts = few()}, parity_config(DType::kFloat64, OptimizerKind::kAdamW, 0.5), 1e-10, 1e-8);
 }
+// Decay that is added to the gradient, after clipping.
+TEST(Parity, T0Fp64CoupledAdamClipped) {
+  check_lay({.layouts = {grid(2, 1, 1), grid(1, 4, 1), grid(2, 2, 2), grid(3, 1, 2)}},
+            parity_config(DType::kFloat64, OptimizerKind::kAdam, 0.5), 1e-10, 1e-8);
+}
 TEST(Parity, T0bFp64FewLayouts) { check_lay({.shape = t0b_shape, .layouts = few()}, sgd(DType::kFloat64), 1e-10, 1e-10); }
 TEST(Parity, BertFp64FewLayouts) {
   check_lay({.shape = tiny_bert_shape, .task = Task::kTextClassification, .layouts = few()}, sgd(DType::kFloat64), 1e-10, 1e-10);
