@@ -27,8 +27,8 @@ struct RendezvousOptions {
   std::chrono::milliseconds timeout{600000};             // of a collective
   // gloo | nccl | shm (ranks of each group on one machine) | auto (shm for the groups where that holds, gloo for the others).
   std::string backend = "gloo";
-  int64_t local_world_size = 0;                          // ranks on this machine; 0 = all of them
-  std::string key_prefix;  // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
+  int64_t local_world_size = 0;  // ranks on this machine; 0 = all of them
+  std::string key_prefix;        // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
 };
 
 // Connects, makes the groups of `layout` (world, data, pipeline, tensor) and runs the self-test. Collective over all ranks.

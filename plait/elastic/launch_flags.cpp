@@ -187,7 +187,7 @@ void read_endpoint(const GivenFlag& flag, const GivenFlags& given, LaunchCommand
     port = host.substr(colon + 1);
     host.resize(colon);
   }
-  if (host.empty())
+  if (host.empty() || (host.front() == '[') != (host.back() == ']'))
     throw_error(ExitCode::kUsage, "launch: ", flag.origin, " ", flag.text, ": must be HOST:PORT; an IPv6 address in brackets");
   command->master_addr = host;
   if (port.empty()) return;

@@ -15,7 +15,6 @@ Config scheduled(ScheduleKind kind, int64_t num_micro_batches) {
   return config;
 }
 
-
 // 9 layers: at pp 4 with two chunks a rank, 8 stages of unequal size.
 void check_schedules(int64_t dp, int64_t tp, const std::vector<int64_t>& pipeline_sizes, const Samples& samples) {
   RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), t0_shape(9), {1, 1, 1}, samples, 2);
