@@ -27,7 +27,7 @@ targets = 0
 with torch.no_grad():
     for row in rows:
         if tokenizer:
-            inputs = dict(tokenizer(row["text"], return_tensors="pt", truncation=True, max_length=int(sys.argv[4]), padding=False))
+            inputs = dict(tokenizer(row["text"], row.get("second"), return_tensors="pt", truncation=True, max_length=int(sys.argv[4]), padding=False))
         else:
             inputs = {"input_ids": torch.tensor([row["input_ids"]])}
         if kind == "logits":
@@ -57,10 +57,10 @@ class HuggingFaceTest(ProgramTest):
             self.assertNotIn(complaint, done.stderr)
         return json.loads(done.stdout.strip().splitlines()[-1])
 
-    def assert_same_logits(self, folder, data, layout, tolerance=1e-5, *more):
+    def assert_same_logits(self, folder, data, layout, tolerance=1e-5, *more, length=64):
         self.ok("predict", "--model", folder, "--data", data, "--output", self.path("out.jsonl"), "--logits", self.path("l.safetensors"),
                 *layout_flags(layout), *more)
-        found = self.transformers(folder, data, "logits")
+        found = self.transformers(folder, data, "logits", length)
         self.assertEqual(found["dtype"], "torch.float32")
         self.assert_close(tiny.floats(tiny.read_safetensors(self.path("l.safetensors"))["logits"]), found["logits"], tolerance, folder)
         return found
@@ -78,6 +78,15 @@ class HuggingFaceTest(ProgramTest):
                    "train.batch_size=4", "--lr", "1e-3")
         found = self.assert_same_logits(self.path("run", "output"), file, "2x1x1")
         self.assertEqual(found["labels"], {"0": "animal", "1": "food", "2": "place"})
+
+    def test_pairs_of_texts(self):
+        model = tiny.text_model(self.path("model"))
+        rows = write_text(self.path("rows.jsonl"), "".join(json.dumps({"text": a, "second": b, "label": l}) + "\n" for a, b, l in tiny.pairs(24)))
+        columns = ["--set", "dataset.valid.text_pair_col=second", "--set", "preprocessor.sequence_length=14"]
+        self.train("1x2x3", "run", "--model", model, "--set", "model.init=random", "--train_file", rows, "--set", "dataset.train.text_pair_col=second", *columns,
+                   "--set", "train.max_epochs=1", "--set", "train.batch_size=4", "--lr", "1e-3")
+        found = self.assert_same_logits(self.path("run", "output"), rows, "2x1x1", 1e-5, *columns, length=14)
+        self.assertEqual(found["labels"], {"0": "other", "1": "same"})
 
     def test_language_models(self):
         for name, source, layout in (("GPT2LMHeadModel", tiny.GPT2, "2x2x2"), ("LlamaForCausalLM", tiny.LLAMA, "1x4x2")):

@@ -6,7 +6,7 @@ import unittest
 
 import tiny
 from hugging_face_venv import venv_python
-from program import ROOT, ProgramTest, read_json, write_text
+from program import ROOT, ProgramTest, read_json, read_jsonl, write_text
 
 NATIVE = ["--set", "train.optimizer.params.weight_decay=0.01", "--set", "train.optimizer.decay_all=true", "--set", "train.clip_grad=2", "--set", "train.seed=42",
           "--set", "train.max_epochs=2", "--set", "train.batch_size=16", "--set", "train.distributed.gradient_accumulation_steps=2",
@@ -91,6 +91,54 @@ class OtherSettings(ProgramTest):
         self.assertEqual([s["loss"] for s in steps], [s["loss"] for s in expected])
         self.assertEqual([s["learning_rate"] for s in steps], [1e-3] * 3 + [s["learning_rate"] for s in expected[3:]])
         self.assertTrue(os.listdir(self.path("modelscope", "weights")))
+
+    def test_text_pairs(self):
+        """A sentence-similarity file: the losses of the same pairs as token rows, by Adam with coupled decay; eval and predict take the columns."""
+        model, length = tiny.text_model(self.path("model")), 14
+        vocab = read_json(os.path.join(model, "tokenizer.json"))["model"]["vocab"]
+        rows = tiny.pairs(24)
+        write_text(self.path("pairs.csv"), "sentence2,gold,sentence1\n" + "".join(f"{b},{label},{a}\n" for a, b, label in rows))
+        tokens, cut = [], 0
+        for a, b, label in rows:
+            first, second = [[vocab[word] for word in text.split()] for text in (a, b)]
+            if len(first) + len(second) + 3 > length:  # the longer one first, the second of two alike keeps the odd token
+                shorter, longer = (second, first) if len(first) > len(second) else (first, second)
+                del shorter[(length - 3) // 2:]
+                del longer[length - 3 - len(shorter):]
+                cut += 1
+            ids = [2, *first, 3, *second, 3]
+            tokens.append({"input_ids": ids, "token_type_ids": [0] * (len(first) + 2) + [1] * (len(second) + 1), "labels": int(label == "same")})
+        write_text(self.path("tokens.jsonl"), "".join(json.dumps(row) + "\n" for row in tokens))
+        self.assertGreater(cut, 3)
+        settings = {
+            "framework": "pytorch", "task": "sentence-similarity", "model": {"type": "bert", "path": model}, "dataset": {"train": {"file": self.path("pairs.csv")}},
+            "preprocessor": {"type": "sen-sim-tokenizer", "first_sequence": "sentence1", "second_sequence": "sentence2", "label": "gold",
+                             "label2id": {"same": 1, "other": 0}, "sequence_length": length},
+            "train": {"max_epochs": 2, "dataloader": {"batch_size_per_gpu": 4}, "optimizer": {"type": "Adam", "lr": 1e-3, "weight_decay": 0.3},
+                      "lr_scheduler": {"type": "StepLR", "step_size": 9}},
+            "megatron": {"world_size": 2, "tensor_model_parallel_size": 1}}
+        steps, done = self.other("pairs", settings, "--set", "model.init=random", "--set", "train.dropout=0")
+        self.assertIn(f"{cut} rows cut at sequence_length", done.err + done.out)
+        native = ["--model", model, "--set", "model.init=random", "--set", "train.dropout=0", "--train_file", self.path("tokens.jsonl"), "--set", "dataset.labels=[other, same]",
+                  "--set", "train.seed=42", "--set", "train.max_epochs=2", "--set", "train.batch_size=8", "--set", "train.clip_grad=0", "--set", "train.optimizer.params.lr=1e-3",
+                  "--set", "train.lr_scheduler.type=constant", "--set", "train.optimizer.params.weight_decay=0.3", "--set", "train.optimizer.decay_all=true"]
+        losses = {}
+        for kind in ("Adam", "AdamW"):
+            taken, _ = self.train("2x1x1", kind, *native, "--set", "train.optimizer.type=" + kind)
+            losses[kind] = [s["loss"] for s in taken]
+        self.assertEqual([s["loss"] for s in steps], losses["Adam"])
+        self.assertNotEqual(losses["Adam"], losses["AdamW"])
+        folder, columns = self.path("pairs", "output"), ["--set", f"preprocessor.sequence_length={length}", "--set", "evaluation.per_device_batch_size=8"]
+        flags = ["--first_sequence", "sentence1", "--second_sequence", "sentence2", "--label", "gold"]
+        scored = [json.loads(self.ok("eval", "--model", folder, "--data", self.path(data), *columns, *more).out.splitlines()[-1])["eval_loss"]
+                  for data, more in (("pairs.csv", flags), ("tokens.jsonl", []))]
+        self.assertEqual(scored[0], scored[1])
+        for data, more in (("pairs.csv", flags), ("tokens.jsonl", [])):
+            self.ok("predict", "--model", folder, "--data", self.path(data), "--output", self.path(data + ".out"), *columns, *more)
+        self.assertEqual(read_jsonl(self.path("pairs.csv.out")), read_jsonl(self.path("tokens.jsonl.out")))
+        explained = self.ok("explain", "settings.json")
+        self.assertIn("preprocessor.second_sequence: sentence2", explained.out)
+        self.assertIn("dataset.valid.text_pair_col = sentence2", explained.out)
 
     def test_deepspeed(self):
         settings = {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 0},

@@ -61,14 +61,14 @@ def text_model(folder, **changes):
     vocab = {token: i for i, token in enumerate(tokens)}
     special = [{"id": i, "content": tokens[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
                for i in range(5)]
-    sequence = lambda name: {"Sequence": {"id": name, "type_id": 0}}
-    token = lambda name: {"SpecialToken": {"id": name, "type_id": 0}}
+    sequence = lambda name, kind=0: {"Sequence": {"id": name, "type_id": kind}}
+    token = lambda name, kind=0: {"SpecialToken": {"id": name, "type_id": kind}}
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
         "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {"type": "TemplateProcessing", "single": [token("[CLS]"), sequence("A"), token("[SEP]")],
-                           "pair": [token("[CLS]"), sequence("A"), token("[SEP]"), {"Sequence": {"id": "B", "type_id": 1}}, token("[SEP]")],
+                           "pair": [token("[CLS]"), sequence("A"), token("[SEP]"), sequence("B", 1), token("[SEP]", 1)],
                            "special_tokens": {name: {"id": name, "ids": [vocab[name]], "tokens": [name]} for name in ("[CLS]", "[SEP]")}},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": vocab}}
@@ -80,6 +80,17 @@ def text_model(folder, **changes):
     config.update(changes)
     write_text(os.path.join(folder, "config.json"), json.dumps(config))
     return folder
+
+
+def pairs(num_rows, seed=4):
+    """[(first text, second text, "same" | "other")]: whether both speak of one kind of thing."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(num_rows):
+        first, second = draw.choice(CLASSES), draw.choice(CLASSES)
+        texts = [" ".join(draw.choice(WORDS[c] if draw.random() < 0.6 else FILLERS) for _ in range(draw.randrange(1, 12))) for c in (first, second)]
+        rows.append((*texts, "same" if first == second else "other"))
+    return rows
 
 
 def text_file(path, rows):
