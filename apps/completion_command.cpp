@@ -90,8 +90,8 @@ std::string bash_script(const std::vector<CommandHelp>& commands) {
     for (const auto& flag : command.flags)
       if (!is_flag(flag)) {
         auto known = value_words(flag.value);
-        positional +=
-            cat("      ", command.name, ") ", known.empty() ? "_plait_paths -f" : "_plait_words " + shell_quoted(join(known, " ")), " ;;\n");
+        positional += cat("      ", command.name, ") ",
+                          known.empty() ? "_plait_paths -f" : "_plait_words " + shell_quoted(join(known, " ")), " ;;\n");
       }
   return cat("# bash completion of plait: eval \"$(plait completion bash)\"\n_plait_settings=", shell_quoted(setting_names()),
              "\n_plait_setting_flags=", shell_quoted(dashed_setting_flags()), R"(

@@ -29,6 +29,7 @@ struct DoctorFlags {
   bool json = false;
   int64_t num_ranks = 1;  // of this machine, without a launcher
   bool several_nodes = false;
+  MachineCheck launcher;
 };
 
 int64_t whole_number(const std::string& name, const std::string& text, int64_t least, int64_t most) {
@@ -45,8 +46,8 @@ int64_t whole_number(const std::string& name, const std::string& text, int64_t l
 }
 
 const std::vector<std::string> kOwnFlags = {"json", "work_dir", "device"};
-const std::vector<std::string> kLaunchFlags = {"job_id",      "stop_grace",  "nproc_per_node", "nnodes", "node_rank",
-                                               "master_addr", "master_port", "rdzv_timeout",   "bind",   "rdzv_endpoint"};
+const std::vector<std::string> kLaunchFlags = {"secret_file", "job_id",      "stop_grace",   "nproc_per_node", "nnodes",       "node_rank",
+                                               "master_addr", "master_port", "rdzv_timeout", "bind",           "rdzv_endpoint"};
 
 DoctorFlags doctor_flags(const CommandFlags& given, const std::optional<RankEnvironment>& launched) {
   auto known = kOwnFlags;
@@ -103,6 +104,7 @@ HostReport look_at_this_machine(const DoctorFlags& flags) {
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
   HostReport report{name, check_machine(flags.use)};
+  report.checks.push_back(flags.launcher);
   report.checks.insert(report.checks.begin() + 4, check_gpus(flags.use, !cuda_plugin_path().empty()));
   report.checks.insert(report.checks.begin() + 5, {check_torch(), check_nccl()});
   return report;
@@ -150,7 +152,7 @@ CommandHelp doctor_help() {
       "doctor",
       "check this machine, and the links between ranks",
       {"doctor [--work_dir DIR] [--json]", "doctor --nproc_per_node N [--json]",
-       "doctor --nnodes N --node_rank K --master_addr ADDRESS [--master_port P] [--nproc_per_node N]"},
+       "doctor --nnodes N --node_rank K --master_addr ADDRESS --secret_file FILE [--nproc_per_node N]"},
       "Says of this machine whether a run would start and what would slow it down; each line is OK, a note, a warning or FAIL, with what "
       "to "
       "do.\n\nWith several ranks (--nproc_per_node, --nnodes on every node, or under any launcher) every machine is looked at, every pair "
@@ -165,6 +167,7 @@ CommandHelp doctor_help() {
        {"--master_addr", "ADDRESS", "of node 0"},
        {"--master_port", "P", "where ranks meet; without --nnodes: check that it is free"},
        {"--rdzv_endpoint", "ADDRESS:P", "both in one"},
+       {"--secret_file", "FILE", "secret that all nodes share (plait launch --help)"},
        {"--rdzv_timeout", "SECONDS", "how long to wait for the other nodes"},
        {"--bind", "ADDRESS", "address to listen on"}}};
 }
@@ -178,12 +181,15 @@ int doctor_command(int argc, char** argv) {
     return 0;
   }
   RunPlace place;
+  std::string problem;
   try {
     place = read_run_place(given);
-  } catch (const Error&) {  // the line "launcher" says what is wrong
+  } catch (const Error& error) {  // the line "launcher" says it
+    problem = error.what();
   }
   const auto& launched = place.launched;
   DoctorFlags flags = doctor_flags(given, launched);
+  flags.launcher = check_launcher(launched, problem);
   if (!launched && flags.several_nodes) become_launcher(given, flags);
   if (!launched && flags.num_ranks == 1) {
     DoctorReport report;

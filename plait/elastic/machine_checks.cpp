@@ -260,18 +260,14 @@ MachineCheck check_processes(const MachineUse& use) {
   return check;
 }
 
-MachineCheck check_launcher(const MachineUse&) {
-  try {
-    auto env = read_launcher_environment();
-    if (!env) return {"launcher", CheckStatus::kOk, "none: plait starts its own ranks", ""};
-    return {"launcher", CheckStatus::kOk,
-            cat(env->launcher.empty() ? "variables" : env->launcher, ": rank ", env->rank, " of ", env->world_size, ", local rank ",
-                env->local_rank, " of ", env->local_world_size,
-                env->world_size > 1 ? cat(", meets at ", env->master_addr, ":", env->master_port) : ""),
-            ""};
-  } catch (const Error& error) {
-    return {"launcher", CheckStatus::kFail, error.what(), "set the variables as the message says"};
-  }
+MachineCheck check_launcher(const std::optional<RankEnvironment>& launched, const std::string& problem) {
+  if (!problem.empty()) return {"launcher", CheckStatus::kFail, problem, "set the variables as the message says"};
+  if (!launched) return {"launcher", CheckStatus::kOk, "none: plait starts its own ranks", ""};
+  const RankEnvironment& env = *launched;
+  std::string found =
+      cat(env.launcher, ": rank ", env.rank, " of ", env.world_size, ", local rank ", env.local_rank, " of ", env.local_world_size);
+  if (env.world_size > 1) found += cat(", meets at ", env.master_addr, ":", env.master_port);
+  return {"launcher", CheckStatus::kOk, found, ""};
 }
 
 CheckStatus worst(const std::vector<MachineCheck>& checks) {
@@ -281,9 +277,9 @@ CheckStatus worst(const std::vector<MachineCheck>& checks) {
 }
 
 std::vector<MachineCheck> check_machine(const MachineUse& use) {
-  return {check_cores(use),     check_memory(use),   check_shared_memory(use), check_huge_pages(use), check_descriptors(use),
-          check_processes(use), check_clock(use),    check_work_dir(use),      check_network(use),    check_host_name(use),
-          check_ports(use),     check_firewall(use), check_launcher(use)};
+  return {check_cores(use),       check_memory(use),    check_shared_memory(use), check_huge_pages(use),
+          check_descriptors(use), check_processes(use), check_clock(use),         check_work_dir(use),
+          check_network(use),     check_host_name(use), check_ports(use),         check_firewall(use)};
 }
 
 }  // namespace plait

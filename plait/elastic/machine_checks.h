@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "plait/elastic/environment.h"
+
 namespace plait {
 
 enum class CheckStatus { kOk, kNote, kWarning, kFail };  // kNote: cannot be known from here, and what to try. kFail: it stops a run
@@ -43,9 +45,10 @@ MachineCheck check_work_dir(const MachineUse& use);
 MachineCheck check_clock(const MachineUse& use);
 MachineCheck check_descriptors(const MachineUse& use);
 MachineCheck check_processes(const MachineUse& use);
-MachineCheck check_launcher(const MachineUse& use);
+// `problem`: what was wrong with the launcher's variables, else "". (They can be read only once: descriptors are among them.)
+MachineCheck check_launcher(const std::optional<RankEnvironment>& launched, const std::string& problem);
 
-// All of the above but the GPUs, in the order they are shown.
+// All of the above but the GPUs and the launcher, in the order they are shown.
 std::vector<MachineCheck> check_machine(const MachineUse& use);
 
 CheckStatus worst(const std::vector<MachineCheck>& checks);

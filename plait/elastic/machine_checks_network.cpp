@@ -15,8 +15,8 @@
 #include <memory>
 
 #include "plait/base/error.h"
-#include "plait/base/text.h"
 #include "plait/base/file_descriptor.h"
+#include "plait/base/text.h"
 #include "plait/elastic/machine_checks.h"
 
 namespace plait {

@@ -194,7 +194,7 @@ TEST_F(MachineChecks, EveryCheckOfThisMachineSaysSomething) {
   use_.root.clear();
   use_.num_nodes = 2;
   auto checks = check_machine(use_);
-  EXPECT_EQ(checks.size(), 13u);
+  EXPECT_EQ(checks.size(), 12u);
   for (const auto& check : checks) {
     EXPECT_FALSE(check.name.empty());
     EXPECT_FALSE(check.found.empty()) << check.name;
@@ -203,6 +203,17 @@ TEST_F(MachineChecks, EveryCheckOfThisMachineSaysSomething) {
   }
   EXPECT_EQ(worst({}), CheckStatus::kOk);
   EXPECT_EQ(worst({{"a", CheckStatus::kWarning, "", ""}, {"b", CheckStatus::kNote, "", ""}}), CheckStatus::kWarning);
+}
+
+TEST(Launcher, IsNamed) {
+  EXPECT_EQ(check_launcher(std::nullopt, "").status, CheckStatus::kOk);
+  EXPECT_EQ(check_launcher(std::nullopt, "RANK=3").status, CheckStatus::kFail);
+  RankEnvironment env;
+  env.rank = 1;
+  env.world_size = 2;
+  env.launcher = "Slurm";
+  env.master_port = 29500;
+  EXPECT_EQ(check_launcher(env, "").found, "Slurm: rank 1 of 2, local rank 0 of 1, meets at 127.0.0.1:29500");
 }
 
 TEST(BytesText, Units) {
