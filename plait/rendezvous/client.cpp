@@ -47,6 +47,7 @@ class Arrival {
         keep_people_informed();
       }
       keep_people_informed();
+      if (trouble_.kind == Trouble::Kind::kBusy) pause = milliseconds(20);  // among many: soon again
       std::this_thread::sleep_for(std::min<Clock::duration>(pause, std::max(deadline_ - Clock::now(), Clock::duration::zero())));
       if (Clock::now() >= deadline_) give_up();
     }

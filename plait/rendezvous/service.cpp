@@ -18,7 +18,9 @@ bool may_wait(RequestKind kind) { return kind == RequestKind::kGather || kind ==
 }  // namespace
 
 Service::Service(Options options, Clock::time_point now)
-    : options_(std::move(options)), gathering_(options_.self, options_.address, now), now_(now), next_line_(now + options_.line_time) {}
+    : options_(std::move(options)), gathering_(options_.self, options_.address, now), now_(now), next_line_(now + options_.line_time) {
+  random_.seed(static_cast<uint32_t>(std::hash<std::string>()(random_bytes(8))));
+}
 
 void Service::open(Id id, std::string peer, std::string local_address, Clock::time_point now) {
   now_ = now;
@@ -68,12 +70,17 @@ size_t Service::num_strangers() const {
 }
 
 void Service::evict_stranger() {
-  for (auto& [id, session] : sessions_) {  // ids rise with time
-    if (session.stage != Stage::kPreamble && session.stage != Stage::kHello) continue;
-    reply(session, ReplyKind::kBusy);
-    session.stage = Stage::kEnding;
-    return;
+  std::map<std::string_view, std::vector<Session*>> by_host;
+  for (auto& [id, session] : sessions_) {
+    if (session.stage == Stage::kPreamble || session.stage == Stage::kHello)
+      by_host[std::string_view(session.peer).substr(0, session.peer.rfind(':'))].push_back(&session);
   }
+  auto most =
+      std::max_element(by_host.begin(), by_host.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (most == by_host.end()) return;
+  Session& victim = *most->second[random_() % most->second.size()];
+  reply(victim, ReplyKind::kBusy);
+  victim.stage = Stage::kEnding;
 }
 
 bool Service::has_deadlines() const {

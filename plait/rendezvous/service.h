@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <string_view>
@@ -49,7 +50,8 @@ class Service {
   bool wants_input(Id id) const;
   // To be closed once its output is sent.
   bool is_ending(Id id) const { return sessions_.at(id).stage == Stage::kEnding; }
-  // The stranger that has waited longest makes room (it is told to come again).
+  // A stranger makes room (it is told to come again): any one from where most of them come, so that a flood hits itself first, and an
+  // honest one among them has a chance however short the turns are.
   void evict_stranger();
   // Whether tick() has something to watch.
   bool has_deadlines() const;
@@ -111,6 +113,7 @@ class Service {
   std::string last_refusal_;
   bool refusal_said_ = false;
   Clock::time_point now_, next_line_;
+  std::minstd_rand random_;
 };
 
 }  // namespace plait::rendezvous

@@ -29,6 +29,7 @@ class Meeting : public ::testing::Test {
  protected:
   // Rank 0's server; `change` may alter what it says and expects.
   void start(int64_t world_size, const std::function<void(Server::Options&)>& change = nullptr) {
+    here_ = 0;
     Server::Options options;
     options.service.self = Hello::of_this_process(0, world_size);
     options.service.self.host = "node0";

@@ -108,6 +108,7 @@ TEST_F(Meeting, WithoutSecretsOnBothSides) {
 TEST_F(Meeting, ARankThatGoesAwayMeanwhileIsNamed) {
   start(3);
   auto zero = join(client(0));
+  ASSERT_TRUE(said("here: rank 0"));
   {
     auto options = client(1);
     std::thread one([&] {  // ends by an exception: no goodbye
