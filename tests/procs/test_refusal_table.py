@@ -193,7 +193,7 @@ class Meetings(RowTest):
         self.assert_one_says(self.end(self.start_rank(0), first), RENDEZVOUS, str(self.port))
 
     def test_another_world_size(self):
-        self.assert_one_says(self.end(self.start_rank(0, 2), self.start_rank(1, 3)), RENDEZVOUS, "world size 2", "3")
+        self.assert_one_says(self.end(self.start_rank(0, 2), self.start_rank(1, 3)), RENDEZVOUS, "WORLD_SIZE) is 2 at rank 0", "3 at rank 1")
 
     def test_another_job(self):
         self.assert_one_says(self.end(self.start_rank(0, PLAIT_JOB_ID="morning"), self.start_rank(1, PLAIT_JOB_ID="evening")), RENDEZVOUS, "morning", "evening")
