@@ -57,7 +57,7 @@ class Settings(RefusalTest):
             "batch equation": (USAGE, ["batch_size 10", "per_device_train_batch_size 2", "gradient_accumulation_steps 4", "nearest valid"],
                                file("batch.yaml", rest + "train: {batch_size: 10, per_device_train_batch_size: 2, distributed: {gradient_accumulation_steps: 4}}\n")),
             "ModelScope": (USAGE, "ModelScope", file("configuration.json", '{"framework": "pytorch", "task": "text-classification"}')),
-            "DeepSpeed": (USAGE, "DeepSpeed", file("ds.json", '{"zero_optimization": {"stage": 1}}')),
+            "DeepSpeed": (USAGE, "zero_stage 1", file("ds.json", '{"zero_optimization": {"stage": 1}}')),
             "Hugging Face name not there yet": (USAGE, "push_to_hub", file("hf.json", '{"output_dir": "o", "push_to_hub": true}')),
         })
 
