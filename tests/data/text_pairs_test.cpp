@@ -56,12 +56,12 @@ TEST_F(TextPairsTest, Refusals) {
 TEST_F(TextPairsTest, TheColumnsAreInTheKeyAndPairsComeBack) {
   options_.cache_dir = (folder_ / "work" / "cache").string();
   options_.tokenizer_path = (folder_ / "tokenizer.json").string();
-  std::string path = write("a.csv", "text,second,third,label\nab,cd,ef,1\nab,gh,ij,0\n");
+  std::string path = write("a.csv", "text,second,thirds,label\nab,cd,ef,1\nab,gh,ij,0\n");
   auto made_anew = [&] { return !load(path, kCls).from_cache(); };
   EXPECT_TRUE(made_anew());
   file_.text_pair_col = "second";
   EXPECT_TRUE(made_anew());
-  file_.text_pair_col = "third";
+  file_.text_pair_col = "thirds";
   EXPECT_TRUE(made_anew());
   Dataset read = load(path, kCls);
   ASSERT_TRUE(read.from_cache());
