@@ -31,13 +31,9 @@ bool names_a_file(const std::string& text) {
 
 void translate_task(FileTranslator* file, const Place& task) {
   if (!task) return;
-  std::string word = file->text(task);
-  std::string plain = word;
-  std::replace(plain.begin(), plain.end(), '_', '-');
-  if (plain == "text-classification" || plain == "text-generation") return file->become(task, "task", plain);
-  if (plain == "sentiment-classification" || plain == "nli" || plain == "sentence-similarity" || plain == "sentiment-analysis")
-    return file->become(task, "task", "text-classification");
-  file->refuse(task, "this task is not available; one of text-classification, text-generation");
+  std::string word = detail::native_task(file->text(task));
+  if (word.empty()) file->refuse(task, "this task is not available; one of text-classification, text-generation");
+  file->become(task, "task", word);
 }
 
 void translate_model(FileTranslator* file, const Place& model, bool has_megatron) {
@@ -241,6 +237,13 @@ void translate_parallel(FileTranslator* file, const Place& parallel) {
 }
 
 }  // namespace
+
+std::string detail::native_task(std::string id) {
+  std::replace(id.begin(), id.end(), '_', '-');
+  if (id == "text-classification" || id == "text-generation") return id;
+  bool classifies = id == "sentiment-classification" || id == "nli" || id == "sentence-similarity" || id == "sentiment-analysis";
+  return classifies ? "text-classification" : "";
+}
 
 void translate_modelscope(FileTranslator* file) {
   Place root = file->root();

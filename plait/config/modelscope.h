@@ -59,6 +59,9 @@ void translate_metrics(FileTranslator* file, const Place& metrics);
 void finish_optimizer(GivenSettings* given, bool is_form);
 void finish_lr_scheduler(GivenSettings* given, bool is_form, std::vector<std::string>* notices);
 
+// plait's word for a task id of ModelScope ("nli" -> "text-classification"); "" = not available.
+std::string native_task(std::string id);
+
 // One pending entry taken out of `given`; nothing when not given.
 std::optional<GivenSetting> take_pending(GivenSettings* given, const std::string& name);
 // Replaces a native setting; `from` keeps name and place for messages.

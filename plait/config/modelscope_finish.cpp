@@ -144,6 +144,10 @@ void finish_outputs(GivenSettings* given, bool is_form, TranslationNotes* notes)
 }  // namespace
 
 void adopt_shared_names(GivenSettings* given) {
+  if (const GivenSetting* task = given->find("task"); task && task->value.kind == SettingNode::Kind::kScalar) {
+    std::string word = detail::native_task(task->value.text);
+    if (!word.empty()) put_setting(given, "task", *task, word);
+  }
   const std::vector<std::pair<std::string, std::string>> shared = {{"hugging_face.save_strategy", "train.save.strategy"},
                                                                    {"hugging_face.save_total_limit", "train.save.keep"}};
   for (const auto& [name, setting] : shared)

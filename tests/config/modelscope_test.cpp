@@ -147,6 +147,10 @@ TEST(ModelScope, TextPairs) {
   EXPECT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.config.dataset.train.text_pair_col, "b");
   EXPECT_EQ(loaded.config.dataset.valid.text_pair_col, "b");
+  loaded = load_flags({{"first_sequence", "a"}, {"task", "sentence_similarity"}}, {}, "framework: pytorch\ntask: text-generation\n");
+  EXPECT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.task, Task::kTextClassification);
+  EXPECT_EQ(loaded.config.where("task"), " (command line)");
   EXPECT_EQ(load_flags({{"second_sequence", "None"}}).config.dataset.train.text_pair_col, "");
   loaded = load_text("framework: pytorch\nmodel: {path: m}\npreprocessor: {first_sequence: a, second_sequence: b}\n", "config.yaml",
                      {"", {{"second_sequence", "c"}}, {}});
