@@ -89,9 +89,12 @@ int eval_command(int argc, char** argv) {
   RunPlace place = read_run_place(flags);
   Config config = read_config(flags, place);
   bool talks = place.talks();
-  if (talks) require_writable(flags.value("output"));
-  RunInputs inputs = prepare_inputs(config, RunKind::kEvaluate, "", [talks](const std::string& line) {
-    if (talks) log_info(line);
+  RunInputs inputs;
+  before_meeting(config, place, [&] {
+    if (talks) require_writable(flags.value("output"));
+    inputs = prepare_inputs(config, RunKind::kEvaluate, "", [talks](const std::string& line) {
+      if (talks) log_info(line);
+    });
   });
   return run_ranks(config, place, "", [&](Mesh& mesh, const auto& say, const RunControl&) {
     auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);
@@ -130,10 +133,13 @@ int predict_command(int argc, char** argv) {
     throw_error(ExitCode::kUsage, "task text-generation: plait predict writes class scores; plait eval gives the loss of a language model");
   if (flags.value("output").empty()) throw_error(ExitCode::kUsage, "--output is not given: name the .jsonl file to write");
   bool talks = place.talks();
-  if (talks)
-    for (const char* name : {"output", "logits"}) require_writable(flags.value(name));
-  RunInputs inputs = prepare_inputs(config, RunKind::kPredict, "", [talks](const std::string& line) {
-    if (talks) log_info(line);
+  RunInputs inputs;
+  before_meeting(config, place, [&] {
+    if (talks)
+      for (const char* name : {"output", "logits"}) require_writable(flags.value(name));
+    inputs = prepare_inputs(config, RunKind::kPredict, "", [talks](const std::string& line) {
+      if (talks) log_info(line);
+    });
   });
   return run_ranks(config, place, "", [&](Mesh& mesh, const auto& say, const RunControl&) {
     auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);

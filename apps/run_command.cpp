@@ -245,6 +245,15 @@ std::string resolve_device(const Config& config) {
   return "cuda";
 }
 
+void before_meeting(const Config& config, const RunPlace& place, const std::function<void()>& prepare) {
+  try {
+    prepare();
+  } catch (const Error& error) {
+    if (place.launched && place.launched->rank == 0) tell_failure(rendezvous_options(config, *place.launched), error);
+    throw;
+  }
+}
+
 int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RankBody& body) {
   MeshLayout layout = layout_of(config);
   int64_t world = layout.world_size();

@@ -52,6 +52,10 @@ Config load_command_config(const CommandFlags& flags, const RunPlace& place);
 // Error(kResource) when this process would start far more ranks than the machine has cores: a slip of the keyboard rather than a wish.
 void refuse_crowd(const Config& config, const RunPlace& place);
 
+// Runs `prepare`: what a command does between its settings and run_ranks. When it throws in rank 0 of a launcher's ranks, those that come to
+// meet it are told why and end with the same code.
+void before_meeting(const Config& config, const RunPlace& place, const std::function<void()>& prepare);
+
 // One rank of a run, connected: called in every rank process. `say`: lines for people. `control`: see Trainer.
 using RankBody = std::function<int(Mesh& mesh, const std::function<void(const std::string&)>& say, const RunControl& control)>;
 

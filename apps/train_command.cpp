@@ -81,11 +81,14 @@ int train_command(int argc, char** argv) {
   refuse_crowd(config, place);
   // The process that talks holds the folder; ranks forked from it share its lock.
   std::unique_ptr<WorkDir> work_dir;
-  if (talks) {
-    work_dir = std::make_unique<WorkDir>(config.train.work_dir);
-    write_file_atomically(work_dir->file("config.resolved.yaml"), print_config(config));
-  }
-  RunInputs inputs = prepare_inputs(config, RunKind::kTrain, config.train.work_dir + "/cache", say);
+  RunInputs inputs;
+  before_meeting(config, place, [&] {
+    if (talks) {
+      work_dir = std::make_unique<WorkDir>(config.train.work_dir);
+      write_file_atomically(work_dir->file("config.resolved.yaml"), print_config(config));
+    }
+    inputs = prepare_inputs(config, RunKind::kTrain, config.train.work_dir + "/cache", say);
+  });
   return run_ranks(config, place, config.train.work_dir + "/logs", [&](Mesh& mesh, const auto& say_rank, const RunControl& control) {
     Trainer trainer(inputs, mesh, mesh.world().device(), say_rank, control);
     TrainSummary summary = trainer.run();

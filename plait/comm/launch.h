@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "plait/base/error.h"
 #include "plait/comm/mesh.h"
 
 namespace plait {
@@ -34,6 +35,10 @@ struct RendezvousOptions {
 // Connects, makes the groups of `layout` (world, data, pipeline, tensor) and runs the self-test. Collective over all ranks.
 // Errors: kRendezvous (port busy: names it; peers that never come: names who is missing), kPeerLost. World of 1: no socket at all.
 std::unique_ptr<Mesh> connect_mesh(const MeshLayout& layout, const RendezvousOptions& options);
+
+// Instead of connect_mesh, of rank 0 that cannot take part: tells the ranks that come within the next seconds why, so that they end with the
+// same code and do not wait for it. Nothing on other ranks, and where a launcher's own store stands.
+void tell_failure(const RendezvousOptions& options, const Error& failure);
 
 // Small check of the collectives on every group; on a wrong result or a time-out the message names the group and the pair of ranks.
 void self_test(const Mesh& mesh);

@@ -13,12 +13,14 @@ bool has_several_machines(const RendezvousOptions& options) {
   return options.local_world_size > 0 && options.local_world_size < options.world_size;
 }
 
-std::shared_ptr<rendezvous::Server> serve(const RendezvousOptions& options, const rendezvous::Hello& self) {
+std::shared_ptr<rendezvous::Server> serve(const RendezvousOptions& options, const rendezvous::Hello& self,
+                                          const std::optional<rendezvous::Failure>& failure = {}) {
   rendezvous::ListenOptions where{options.master_addr, options.master_port, options.listen_fd, options.bind, has_several_machines(options)};
   auto listening = rendezvous::listen_on(where);
   if (!listening.note.empty()) log_warning(listening.note);
-  warn_without_secret(options);
+  if (!failure) warn_without_secret(options);
   rendezvous::Server::Options server;
+  server.service.failure = failure;
   server.service.self = self;
   server.service.secret = options.secret;
   server.service.address = listening.address;
@@ -69,3 +71,16 @@ Joined join_job(const RendezvousOptions& options) {
 }
 
 }  // namespace plait::detail
+
+namespace plait {
+
+void tell_failure(const RendezvousOptions& options, const Error& failure) {
+  if (!options.listen || options.foreign_store || options.world_size == 1) return;
+  try {
+    detail::serve(options, detail::hello_of(options),
+                  rendezvous::Failure{failure.code(), cat("rank 0 ended before the ranks met: ", failure.what())});
+  } catch (const Error&) {  // the port cannot be had either: the others' time-out says that nobody is there
+  }
+}
+
+}  // namespace plait

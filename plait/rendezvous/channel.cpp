@@ -58,7 +58,8 @@ Error error_of(const Reply& reply) {
   std::string text = reply.value.substr(0, 16384);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, '?');
-  for (ExitCode code : {ExitCode::kAuth, ExitCode::kPeerLost, ExitCode::kResource, ExitCode::kBug}) {
+  for (ExitCode code : {ExitCode::kBug, ExitCode::kUsage, ExitCode::kData, ExitCode::kCheckpoint, ExitCode::kPeerLost, ExitCode::kResource,
+                        ExitCode::kBusy, ExitCode::kAuth}) {
     if (reply.number == static_cast<int64_t>(code)) return Error(code, text);
   }
   return Error(ExitCode::kRendezvous, text);

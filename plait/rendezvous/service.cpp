@@ -19,6 +19,7 @@ bool may_wait(RequestKind kind) { return kind == RequestKind::kGather || kind ==
 
 Service::Service(Options options, Clock::time_point now)
     : options_(std::move(options)), gathering_(options_.self, options_.address, now), now_(now), next_line_(now + options_.line_time) {
+  failure_ = options_.failure;
   random_.seed(static_cast<uint32_t>(std::hash<std::string>()(random_bytes(8))));
 }
 

@@ -31,6 +31,7 @@ class Service {
     std::chrono::milliseconds hello_time{5000};   // from connecting until the hello is whole
     std::chrono::milliseconds line_time{10000};   // between two lines about who is missing
     size_t most_strangers = 256;                  // and 4 more for each rank
+    std::optional<Failure> failure;               // the job has failed already: all who come are told so
     std::function<void(const std::string&)> say;  // lines for people; may be empty
   };
 

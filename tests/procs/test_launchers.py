@@ -2,6 +2,7 @@
 (setup/test_venv.sh)."""
 import os
 import subprocess
+import time
 import unittest
 
 import tiny
@@ -41,6 +42,20 @@ class ByHand(LauncherTest):
         self.assertEqual([d.code for d in done], [0, 0, 0, 0], "\n".join(map(str, done)))
         self.assertEqual([d.out for d in done[1:]], ["", "", ""], "only rank 0 speaks")
         self.assert_same_run("by_hand", reference)
+
+    def test_a_folder_in_use_ends_all_ranks(self):
+        """Nobody ends the other ranks for rank 0: they learn from it why it cannot begin."""
+        holder = self.start(self.words("held", "1x1x1") + ["--set", "train.max_steps=1000000"])
+        self.wait_for_steps(holder, "held")
+        begin = time.monotonic()
+        done = [self.finish(rank, 60) for rank in self.start_ranks(4, self.words("held", "2x2x1"))]
+        self.assertEqual([d.code for d in done], [11] * 4, "\n".join(map(str, done)))
+        self.assertLess(time.monotonic() - begin, 30)
+        for d in done[1:]:
+            self.assertIn("rank 0 ended before the ranks met", d.err)
+            self.assertIn("held", d.err)
+        holder.kill()
+        self.finish(holder, 30)
 
     def test_local_rank_flag_of_the_old_launcher(self):
         port = str(free_port())
