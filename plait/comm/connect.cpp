@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "plait/base/error.h"
+#include "plait/base/log.h"
 #include "plait/comm/backend_group.h"
 #include "plait/comm/cuda_plugin.h"
 #include "plait/comm/gloo.h"
@@ -45,6 +46,8 @@ class BackendMaker {
     if (options_.backend == "shm" || options_.backend == "auto")
       shm_ = std::make_shared<detail::ShmRank>(*c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
                                                options_.timeout);
+    if (shm_ && !shm_->problem().empty() && options_.backend == "auto" && options_.rank == 0)
+      log_warning("the ranks of this machine share no memory (", shm_->problem(), "); gloo carries their messages");
   }
 
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int64_t>& members, int64_t group_rank) {
@@ -57,7 +60,9 @@ class BackendMaker {
     if (shm_ && shm_->shares_machine(members)) return c10::make_intrusive<detail::ShmBackend>(shm_, *store, members, rank);
     if (options_.backend == "shm")
       throw_error(ExitCode::kUsage, "train.comm.backend shm: the ranks ", join(members), " of group ", name,
-                  " do not share one machine (and its process ids and user); nearest valid value auto, which takes gloo for such groups");
+                  shm_->problem().empty() ? " do not run on one machine (with the same process ids, user and host name)"
+                                          : cat(" share no memory (", shm_->problem(), ")"),
+                  "; nearest valid value auto, which takes gloo for such groups");
     if (!gloo_) gloo_ = std::make_unique<detail::GlooFactory>(address_);
     return gloo_->make(store, rank, size, options_.timeout);
   }

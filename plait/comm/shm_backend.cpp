@@ -11,8 +11,7 @@ namespace plait::detail {
 namespace {
 
 constexpr size_t kSlotBytes = 512 << 10;
-constexpr int64_t kOnePhaseBytes = 32 << 10;  // up to here every rank sums everything itself: one meeting
-                                              // instead of two
+constexpr int64_t kOnePhaseBytes = 32 << 10;  // up to here every rank sums everything itself: one meeting instead of two
 
 struct alignas(64) ShmGroupSeat {
   std::atomic<uint64_t> arrivals;
@@ -138,8 +137,7 @@ bool ShmBackend::two_phases(const ShmCollective& c) const {
   return c.call.kind == ShmKind::kAllReduce && size_ > 2 && c.piece * static_cast<int64_t>(c.input.element_size()) > kOnePhaseBytes;
 }
 
-// The elements of a piece that this rank sums in a two-phase all-reduce: whole
-// cache lines, the last rank the rest.
+// The elements of a piece that this rank sums in a two-phase all-reduce: whole cache lines, the last rank the rest.
 std::pair<int64_t, int64_t> ShmBackend::own_part(int64_t piece) const {
   int64_t share = (piece / size_ + 63) / 64 * 64;
   int64_t begin = std::min(piece, share * rank_);

@@ -1,11 +1,8 @@
-// ShmBackend: a c10d Backend whose ranks are processes of one machine.
-// Collectives go through slots in shared memory: a rank copies a piece of its
-// tensor in, says so, waits until all did, and reads the others' pieces; two
-// slots alternate over all calls of the group, so a fast rank never overwrites
-// what a slow one still reads. Sums run over group rank 0, 1, 2 ... (16-bit
-// types in fp32): the same bits on all ranks, in every run, and the same as
-// ThreadBackend's. Works are asynchronous; they move on inside wait() or
-// isCompleted() of any operation of the rank. CPU tensors, contiguous.
+// ShmBackend: a c10d Backend whose ranks are processes of one machine. Collectives go through slots in shared memory: a rank copies a
+// piece of its tensor in, says so, waits until all did, and reads the others' pieces; two slots alternate over all calls of the group, so
+// a fast rank never overwrites what a slow one still reads. Sums run over group rank 0, 1, 2 ... (16-bit types in fp32): the same bits on
+// all ranks, in every run, and the same as ThreadBackend's. Works are asynchronous; they move on inside wait() or isCompleted() of any
+// operation of the rank. CPU tensors, contiguous.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

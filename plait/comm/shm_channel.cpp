@@ -54,8 +54,7 @@ void ShmReceiver::deliver(ShmMessage& message, int32_t type, int64_t bytes) {
 }
 
 void ShmReceiver::post(std::shared_ptr<ShmMessage> message) {
-  // An early message of this tag that is whole, or is still arriving: that one
-  // is the first of its tag.
+  // An early message of this tag that is whole, or is still arriving: that one is the first of its tag.
   for (auto it = early_.begin(); it != early_.end(); ++it) {
     if (it->tag != message->tag) continue;
     const auto bytes = static_cast<int64_t>(it->bytes.size());

@@ -1,8 +1,6 @@
-// ShmChannel: messages from one rank to one other through a ring of slots in
-// shared memory, first in first out. One writer, one reader. A message is cut
-// into pieces of at most a slot; each carries the message's size, type and tag,
-// so that the reader can find the receive that it belongs to, or keep it until
-// that one is posted.
+// ShmChannel: messages from one rank to one other through a ring of slots in shared memory, first in first out. One writer, one reader. A
+// message is cut into pieces of at most a slot; each carries the message's size, type and tag, so that the reader can find the receive
+// that it belongs to, or keep it until that one is posted.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -78,8 +76,7 @@ class ShmReceiver {
   ShmRing* ring_;
   std::deque<std::shared_ptr<ShmMessage>> posted_;
   std::deque<Early> early_;
-  // The message whose pieces arrive now: into a posted receive or into
-  // early_.back().
+  // The message whose pieces arrive now: into a posted receive or into early_.back().
   bool open_ = false, open_early_ = false;
   int64_t got_bytes_ = 0;
   std::shared_ptr<ShmMessage> target_;

@@ -22,8 +22,7 @@ std::string link_text(const char* path) {
   return n > 0 ? std::string(text, static_cast<size_t>(n)) : std::string("?");
 }
 
-// State letter and start time of /proc/PID/stat: fields 3 and 22, counted after
-// the name, which may hold blanks and brackets.
+// State letter and start time of /proc/PID/stat: fields 3 and 22, counted after the name, which may hold blanks and brackets.
 bool read_stat(pid_t pid, char* state, unsigned long long* start_time) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
   std::string line;

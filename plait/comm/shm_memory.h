@@ -1,8 +1,6 @@
-// SharedMemory: a piece of memory that several processes of one machine have
-// mapped. It has no name in any file system: the owner publishes "process id,
-// descriptor", the others open it through /proc. So nothing is left behind
-// however the job ends, the size of /dev/shm is no limit, and only processes of
-// the same user can open it. Pages count when they are first touched.
+// SharedMemory: a piece of memory that several processes of one machine have mapped. It has no name in any file system: the owner
+// publishes "process id, descriptor", the others open it through /proc. So nothing is left behind however the job ends, the size of
+// /dev/shm is no limit, and only processes of the same user can open it. Pages count when they are first touched.
 #pragma once
 
 #include <sys/types.h>
@@ -17,8 +15,7 @@ class SharedMemory {
   SharedMemory() = default;
   // A new piece of zeros. Throws Error(kResource).
   static SharedMemory create(size_t size_bytes);
-  // The piece that create() made elsewhere, by its address(). Throws
-  // Error(kResource): not of this machine, not allowed, gone.
+  // The piece that create() made elsewhere, by its address(). Throws Error(kResource): not of this machine, not allowed, gone.
   static SharedMemory attach(const std::string& address, size_t size_bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -28,8 +25,7 @@ class SharedMemory {
 
   char* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
-  // "pid/descriptor" for attach(); of the creator only, and only until
-  // release_address().
+  // "pid/descriptor" for attach(); of the creator only, and only until release_address().
   std::string address() const;
   // All others have attached: the descriptor is given back.
   void release_address();
@@ -41,15 +37,12 @@ class SharedMemory {
   int fd_ = -1;
 };
 
-// Processes with the same text share a machine, its process ids and a user:
-// they can attach each other's memory.
+// Processes with the same text share a machine, its process ids and a user: they can attach each other's memory.
 std::string machine_identity();
 
-// False when the process has ended (also when nobody has waited for it yet) or
-// is another one of the same number.
+// False when the process has ended (also when nobody has waited for it yet) or is another one of the same number.
 bool process_alive(pid_t pid, unsigned long long start_time);
-// Clock ticks since boot at which a process started, from /proc; 0 when there
-// is no such process.
+// Clock ticks since boot at which a process started, from /proc; 0 when there is no such process.
 unsigned long long process_start_time(pid_t pid);
 
 }  // namespace plait::detail

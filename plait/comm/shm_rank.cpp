@@ -42,30 +42,41 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
     seat_of_[static_cast<size_t>(r)] = seats++;
   }
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  spins_ = seats <= cores ? 4000 : 100;  // more ranks than cores: whoever spins
-                                         // keeps another from its part
+  spins_ = seats <= cores ? 4000 : 100;  // more ranks than cores: whoever spins keeps another from its part
   const auto size = static_cast<size_t>(seats) * sizeof(ShmSeat);
   const std::string page_key = cat("shm/page/", leader);
-  if (rank == leader) {
-    page_ = SharedMemory::create(size);
-    store.set(page_key, bytes_of(page_.address()));
-  } else {
-    page_ = SharedMemory::attach(text_of(store.get(page_key)), size);
+  std::string failed;
+  try {
+    if (rank == leader) {
+      page_ = SharedMemory::create(size);
+      store.set(page_key, bytes_of(page_.address()));
+    } else {
+      page_ = SharedMemory::attach(text_of(store.get(page_key)), size);
+    }
+    seat(rank).start_time.store(process_start_time(::getpid()));
+    seat(rank).pid.store(::getpid(), std::memory_order_release);
+  } catch (const Error& error) {
+    failed = cat("rank ", rank, ": ", error.what());
+    if (rank == leader) store.set(page_key, bytes_of("none"));
   }
-  seat(rank).start_time.store(process_start_time(::getpid()));
-  seat(rank).pid.store(::getpid(), std::memory_order_release);
-  // The leader keeps its descriptor until all have come; everybody needs to
-  // know the others' process ids.
-  store.set(cat("shm/seated/", rank), std::vector<uint8_t>{1});
-  std::vector<std::string> seated;
-  for (int64_t r = 0; r < world_size; ++r)
-    if (seat_of_[static_cast<size_t>(r)] >= 0) seated.push_back(cat("shm/seated/", r));
-  store.wait(seated, timeout);
+  // The leader keeps its descriptor until all have come; everybody needs to know the others' process ids. One that cannot: none does.
+  store.set(cat("shm/seated/", rank), bytes_of(cat("seated ", failed)));
+  for (int64_t r = 0; r < world_size; ++r) {
+    if (seat_of_[static_cast<size_t>(r)] < 0) continue;
+    std::string answer = text_of(store.get(cat("shm/seated/", r))).substr(7);
+    if (problem_.empty()) problem_ = answer;
+  }
   page_.release_address();
+  // Who gives up because of a problem must not do so before all others have read the answers.
+  std::vector<std::string> known;
+  for (int64_t r = 0; r < world_size; ++r) known.push_back(cat("shm/known/", r));
+  store.set(known[static_cast<size_t>(rank)], bytes_of("yes"));
+  store.wait(known, timeout);
+  if (!problem_.empty()) std::fill(seat_of_.begin(), seat_of_.end(), -1);
 }
 
 ShmRank::~ShmRank() {
-  if (!page_.data()) return;
+  if (!page_.data() || !problem_.empty()) return;
   seat(rank_).ended.store(1, std::memory_order_release);
   for (size_t r = 0; r < seat_of_.size(); ++r)
     if (seat_of_[r] >= 0 && static_cast<int64_t>(r) != rank_) ring(static_cast<int64_t>(r));
@@ -103,9 +114,8 @@ bool ShmRank::progress_all() {
   return moved;
 }
 
-// Until the bell differs from `bell`: a little spinning, then sleep. Lost
-// wake-ups cannot happen: the ringer counts first and looks at `sleeping` then,
-// we say `sleeping` first and look at the count then.
+// Until the bell differs from `bell`: a little spinning, then sleep. Lost wake-ups cannot happen: the ringer counts first and looks at
+// `sleeping` then, we say `sleeping` first and look at the count then.
 void ShmRank::sleep(uint32_t bell) {
   ShmSeat& own = seat(rank_);
   for (int spin = 0; spin < spins_; ++spin) {
@@ -123,8 +133,7 @@ void ShmRank::throw_if_lost(const std::vector<int64_t>& needed, std::vector<int6
     const ShmSeat& other = seat(r);
     const bool ended = other.ended.load(std::memory_order_acquire) != 0;
     if (!ended && process_alive(other.pid.load(), other.start_time.load())) continue;
-    // What it did before its end is looked at once more before it counts as
-    // lost.
+    // What it did before its end is looked at once more before it counts as lost.
     if (std::find(suspects.begin(), suspects.end(), r) == suspects.end()) {
       suspects.push_back(r);
       continue;

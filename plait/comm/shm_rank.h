@@ -1,11 +1,8 @@
-// ShmRank: one rank's seat among the ranks of its machine. Every seat has a
-// doorbell in shared memory; whoever did something that another rank may wait
-// for rings it. All shared-memory groups of a rank hang on its one ShmRank,
-// because waiting for one operation must keep the others going: a peer may need
-// the rest of an earlier message before it comes to the operation waited for.
-// Rank rule: the constructor is collective over all ranks of the job (it reads
-// who shares a machine from the store). Thread rule: one lock for everything; a
-// rank sleeps without it.
+// ShmRank: one rank's seat among the ranks of its machine. Every seat has a doorbell in shared memory; whoever did something that another
+// rank may wait for rings it. All shared-memory groups of a rank hang on its one ShmRank, because waiting for one operation must keep the
+// others going: a peer may need the rest of an earlier message before it comes to the operation waited for.
+// Rank rule: the constructor is collective over all ranks of the job (it reads who shares a machine from the store).
+// Thread rule: one lock for everything; a rank sleeps without it.
 #pragma once
 
 #include <atomic>
@@ -32,8 +29,7 @@ struct alignas(64) ShmSeat {
   std::atomic<uint64_t> start_time{0};
 };
 
-// Something that moves on when peers did their part. Called with the rank's
-// lock held.
+// Something that moves on when peers did their part. Called with the rank's lock held.
 class ShmProgress {
  public:
   virtual ~ShmProgress() = default;
@@ -48,8 +44,9 @@ class ShmRank {
 
   int64_t rank() const { return rank_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // All of `members` (global ranks) run on this rank's machine and can share
-  // memory with it.
+  // Why the ranks of this machine share no memory although they should: what the first of them that failed says; the same on all of them.
+  const std::string& problem() const { return problem_; }
+  // All of `members` (global ranks) run on this rank's machine and share memory with it.
   bool shares_machine(const std::vector<int64_t>& members) const;
 
   void add(ShmProgress* group);
@@ -57,10 +54,8 @@ class ShmRank {
 
   // Rings another rank of this machine.
   void ring(int64_t rank);
-  // Runs progress() of all groups and sleeps between, until `finished` (called
-  // with the lock) says so. Throws std::runtime_error, which the process group
-  // completes with rank, operation and group: a rank of `needed` (global) has
-  // died or ended; timed out.
+  // Runs progress() of all groups and sleeps between, until `finished` (called with the lock) says so. Throws std::runtime_error, which
+  // the process group completes with rank, operation and group: a rank of `needed` (global) has died or ended; timed out.
   void wait(const std::function<bool()>& finished, const std::vector<int64_t>& needed);
   // One round of progress; then `finished`.
   bool poll(const std::function<bool()>& finished);
@@ -77,6 +72,7 @@ class ShmRank {
   std::vector<std::string> machines_;  // of every rank
   std::vector<int64_t> seat_of_;       // by global rank; -1 on another machine
   SharedMemory page_;
+  std::string problem_;
   std::mutex mutex_;
   std::vector<ShmProgress*> groups_;
   int spins_;

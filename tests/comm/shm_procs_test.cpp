@@ -194,6 +194,47 @@ TEST(ShmProcesses, SilentRankIsAHang) {
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kHang)) << results[0].message;
 }
 
+// Processes that may not look into each other's descriptors: auto takes Gloo on all of them, shm says why it cannot.
+TEST(ShmProcesses, WithoutTheRightToShare) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give its rights away";
+  for (const char* backend : {"auto", "shm"}) {
+    Listener listener;
+    auto results = testing::run_processes(
+        3,
+        [&](int rank) {
+          testing::require(::setresuid(65534, 65534, 65534) == 0 && ::prctl(PR_SET_DUMPABLE, 0) == 0, "rights are given away");
+          auto options = testing::options_of(rank, 3, listener, milliseconds(60000));
+          options.backend = backend;
+          auto mesh = connect_mesh({3, 1, 1}, options);
+          testing::all_reduce_case(mesh->world(), at::kFloat, {100});
+        },
+        seconds(60));
+    for (const auto& result : results) {
+      EXPECT_EQ(result.exit_code, backend == std::string("auto") ? 0 : static_cast<int>(ExitCode::kUsage)) << result.message;
+      if (backend == std::string("shm"))
+        EXPECT_NE(result.message.find("share no memory (rank 1: cannot open the shared memory"), std::string::npos) << result.message;
+    }
+  }
+}
+
+TEST(ShmProcesses, EveryAxisOverConnect) {
+  Listener listener;
+  expect_all_well(testing::run_processes(
+      8,
+      [&](int rank) {
+        at::set_num_threads(1);
+        auto options = testing::options_of(rank, 8, listener, milliseconds(60000));
+        options.backend = "shm";
+        auto mesh = connect_mesh({2, 2, 2}, options);
+        for (ProcessGroup* group : {&mesh->data(), &mesh->pipeline(), &mesh->tensor(), &mesh->world()}) {
+          testing::all_reduce_case(*group, at::kFloat, {4, 3});
+          testing::all_gather_case(*group, at::kBFloat16, {2, 3});
+        }
+        mesh->world().barrier();
+      },
+      seconds(60)));
+}
+
 TEST(ShmProcesses, NothingIsLeftInTheFileSystem) {
   auto count = [] { return std::system("exit $(ls /dev/shm | grep -c plait)"); };
   int before = count();
