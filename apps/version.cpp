@@ -36,7 +36,7 @@ std::string version_text() {
   std::string plugin = cuda_plugin_path(), nccl = nccl_version();
   return cat("plait ", PLAIT_VERSION, "\n  git       ", kGitCommit, "\n  compiler  ", PLAIT_COMPILER, ", ", PLAIT_BUILD_TYPE,
              "\n  torch     ", torch.version.empty() ? "unknown version" : torch.version, " (", torch.path, ")",
-             "\n  CPU       Gloo of torch", "\n  CUDA      ",
+             "\n  CPU       shared memory; Gloo of torch", "\n  CUDA      ",
              plugin.empty() ? std::string("no plugin (libplait_cuda.so)")
                             : cat("NCCL ", nccl.empty() ? "of unknown version" : nccl, " (", plugin, ")"),
              "\n");
