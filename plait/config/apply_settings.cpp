@@ -64,10 +64,14 @@ class ApplySettings {
     return *value;
   }
 
+  static std::string number_rule(const std::string& text) {
+    return is_number_out_of_range(text) ? "in the range of a double, 2.2e-308 to 1.8e308" : "a number";
+  }
+
   void read(const SettingInfo& info, const GivenSetting& given, double& field) {
     const std::string& text = scalar(info, given, "a number");
     auto value = parse_real_text(text);
-    if (!value) refuse(info, given, "a number");
+    if (!value) refuse(info, given, number_rule(text));
     note_leading_zero(info, given, text);
     field = *value;
   }

@@ -1,5 +1,6 @@
 #include "plait/config/deepspeed.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "plait/base/error.h"
@@ -11,6 +12,7 @@ namespace plait {
 namespace {
 
 const std::string kParams = "train.optimizer.params.", kSchedule = "train.lr_scheduler.", kScale = "train.loss_scale.";
+constexpr double kLargestPower = 24;  // init_scale goes up to 2^24
 
 // Like FileTranslator::at, but "auto" counts as not given.
 Place look(FileTranslator* file, const Place& section, const std::string& key) {
@@ -101,7 +103,10 @@ void translate_precision(FileTranslator* file, const Place& root) {
       file->ignore(power, "loss_scale is static");
     } else {
       file->become(scale, kScale + "dynamic", "true");
-      if (auto exponent = file->number(power)) file->become(power, kScale + "init_scale", cat(std::pow(2.0, *exponent)));
+      if (auto exponent = file->number(power)) {
+        file->become(power, kScale + "init_scale", cat(std::pow(2.0, std::min(*exponent, kLargestPower))));
+        if (*exponent > kLargestPower) file->become(power, "deepspeed.large_power");
+      }
     }
     Place window = look(file, half, "loss_scale_window");
     if (is_static) file->ignore(window, "loss_scale is static");
@@ -327,6 +332,9 @@ void finish_deepspeed(GivenSettings* given, std::vector<std::string>* notices) {
   if (auto shape = take_pending(given, "deepspeed.warmup_type"); shape && !replaced)
     notices->push_back(cat(shape->value.text, " (", shape->origin,
                            ") without warmup_type: the rate rises along a line here (DeepSpeed's default is logarithmic)"));
+  if (auto power = take_pending(given, "deepspeed.large_power"))
+    notices->push_back(cat(quote(power->written, *power), " is taken as ", kLargestPower,
+                           ": the largest loss scale is 16777216, and it follows", " the overflows from there"));
   for (const char* name : {"deepspeed.unused_total", "deepspeed.unused_ratio"})
     if (auto unused = take_pending(given, name))
       notices->push_back(cat(quote(unused->written, *unused), " has no effect with this schedule"));

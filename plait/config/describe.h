@@ -197,7 +197,7 @@ void describe_loss_scale(Visitor& visit, C& c) {
   visit(SettingInfo{.name = at + "dynamic",
                     .effect = "float16: the scale follows overflows; false = init_scale stays, steps that overflow are skipped"},
         c.dynamic);
-  visit(SettingInfo{.name = at + "init_scale", .effect = "float16: first loss scale", .range = finite_from(1)}, c.init_scale);
+  visit(SettingInfo{.name = at + "init_scale", .effect = "float16: first loss scale", .range = {1, 16777216}}, c.init_scale);
   visit(
       SettingInfo{
           .name = at + "growth_factor", .effect = "float16: scale after growth_interval good steps, times", .range = finite_from(1)},

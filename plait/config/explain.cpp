@@ -8,6 +8,7 @@
 
 #include "plait/base/error.h"
 #include "plait/config/describe.h"
+#include "plait/config/layers.h"
 #include "plait/config/setting_text.h"
 #include "plait/config/settings_trace.h"
 
@@ -52,8 +53,11 @@ class Explainer {
     values_ = values_of(trace.config ? *trace.config : trace.defaults).by_name;
     resolved_ = trace.config.has_value();
     // Shorthands stay in the list beside the setting they became.
-    for (auto& [written, list] : became_)
+    for (auto& [written, list] : became_) {
       if (list.size() > 1) std::erase_if(list, [&](const auto& one) { return !values_.count(one.first); });
+      if (std::erase_if(list, [](const auto& one) { return is_pending_name(one.first); }) > 0) pending_.insert(written);
+    }
+    std::erase_if(became_, [](const auto& one) { return one.second.empty(); });
   }
 
   std::vector<ExplainedLine> lines() {
@@ -134,8 +138,11 @@ class Explainer {
     if (node.is_null()) return settle("ignored", "null: not given");
     for (const auto& name : names)
       for (const auto& canonical : read_names(name))
-        if (const GivenSetting* now = trace_.merged.find(canonical); now && now->command_line)
-          return settle("replaced", cat("the command line says ", canonical, " = ", value_text(canonical, *now)));
+        for (const auto& by : {canonical, alternative_of(canonical)})
+          if (const GivenSetting* now = trace_.merged.find(by); now && now->command_line)
+            return settle("replaced", cat("the command line says ", by, " = ", value_text(by, *now)));
+    for (const auto& name : names)
+      if (!error_.empty() && pending_.count(name)) return settle("unread", "not settled: the error came first");
     for (const auto& name : names) {
       if (auto note = note_of(trace_.notes.ignored, name); !note.empty()) return settle("ignored", note);
       if (auto note = note_of(trace_.notes.derived, name); !note.empty()) return settle("derived", note);
@@ -169,7 +176,7 @@ class Explainer {
   std::map<std::string, std::vector<std::pair<std::string, const GivenSetting*>>> became_;
   std::map<std::string, std::vector<std::string>> read_;
   std::map<std::string, std::string> values_;
-  std::set<std::string> seen_;
+  std::set<std::string> seen_, pending_;
   std::vector<ExplainedLine> lines_;
   bool resolved_ = false, failed_ = false, in_anchor_ = false;
 };
@@ -209,7 +216,7 @@ Explanation explain_settings(const CommandLine& command_line, int64_t world_size
     out.exit_code = static_cast<int>(error.code());
   }
   out.source = trace.source;
-  out.form = form_name(trace.form, !trace.source.empty());
+  if (trace.form_known) out.form = form_name(trace.form, !trace.source.empty());
   Explainer explainer(trace, out.error);
   out.lines = explainer.lines();
   for (const auto& [name, given] : trace.merged.all())
@@ -224,7 +231,8 @@ Explanation explain_settings(const CommandLine& command_line, int64_t world_size
 }
 
 std::string explanation_text(const Explanation& explanation) {
-  std::string out = cat(explanation.source.empty() ? "" : explanation.source + ": ", "read as ", explanation.form, "\n");
+  std::string out = cat(explanation.source.empty() ? "" : explanation.source + ": ",
+                        explanation.form.empty() ? "not read" : "read as " + explanation.form, "\n");
   constexpr size_t kWidest = 72;
   size_t width = 0;
   std::vector<std::string> left;

@@ -59,6 +59,12 @@ void check_one_optimizer(const SettingNode& tree) {
 }
 }  // namespace
 
+bool is_pending_name(const std::string& name) {
+  for (const char* prefix : {"modelscope.", "hugging_face.", "deepspeed."})
+    if (name.rfind(prefix, 0) == 0) return true;
+  return false;
+}
+
 void record_setting(const std::string& canonical, GivenSetting given, GivenSettings* out) {
   const SettingNode& value = given.value;
   if (canonical == "train.distributed.model_parallel_size" && value.is_map())
@@ -89,8 +95,9 @@ void GivenSettings::add(const std::string& name, GivenSetting given) {
   auto it = by_name_.find(name);
   if (it != by_name_.end()) {
     const GivenSetting& first = it->second;
-    throw_error(ExitCode::kUsage, name, " is given twice: as ", first.written, " (", first.origin, ") and ", given.written, " (",
-                given.origin, ")");
+    // Names with another one's prefix are ours alone.
+    throw_error(ExitCode::kUsage, is_pending_name(name) ? last_of(name) : name, " is given twice: as ", first.written, " (", first.origin,
+                ") and ", given.written, " (", given.origin, ")");
   }
   by_name_.emplace(name, std::move(given));
 }
@@ -246,8 +253,10 @@ void collect_flag(const std::string& flag, const SettingNode& value, const std::
     std::string text = value.kind == SettingNode::Kind::kScalar ? value.text : value.summary();
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (value.is_null() || std::find(unavailable.off.begin(), unavailable.off.end(), text) != unavailable.off.end()) return;
+    std::vector<std::string> off = unavailable.off;
+    std::erase(off, "");
     throw_error(ExitCode::kUsage, quote(name, given), ": ", unavailable.why,
-                unavailable.off.empty() ? "" : cat("; accepted: ", join(unavailable.off, " | ")));
+                off.empty() ? "; leave it out" : cat("; accepted: ", join(off, " | ")));
   }
   if (const ModelScopeName* known = find_modelscope_name(name); known && !value.is_map())
     return collect_modelscope_name(*known, std::move(given), out);

@@ -69,6 +69,9 @@ struct Shorthand {
 };
 const std::vector<Shorthand>& shorthands();
 
+// Kept under a name of plait's own until flags and file are merged ("modelscope.optimizer").
+bool is_pending_name(const std::string& name);
+
 // Records one setting by its canonical name; shorthands that need no other setting to be understood are taken apart here.
 void record_setting(const std::string& canonical, GivenSetting given, GivenSettings* out);
 

@@ -1,6 +1,7 @@
 #include "plait/config/hugging_face.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plait/base/error.h"
 #include "plait/config/enum_names.h"
@@ -265,6 +266,20 @@ void finish_warmup(GivenSettings* given, std::vector<std::string>* notices) {
   }
 }
 
+// Values Hugging Face takes and plait cannot: shares of all steps, which are not counted before the data are read, and parts of epochs.
+void refuse_fractions(const std::string& name, const GivenSetting& given) {
+  double value = parse_real_text(given.value.text).value_or(0);
+  bool is_share = name == "logging_steps" || name == "eval_steps" || name == "save_steps";
+  if (is_share && value > 0 && value < 1)
+    throw_error(ExitCode::kUsage, quote(name, given),
+                " is a share of all steps, which are not counted before the data are read; "
+                "give a number of steps, nearest valid value 1");
+  if (name != "num_train_epochs" || !(value > 0 && value < 1e12) || value == std::floor(value)) return;
+  auto below = static_cast<int64_t>(value);
+  throw_error(ExitCode::kUsage, quote(name, given), " is not a whole number of epochs; nearest valid ",
+              below > 0 ? cat("values ", below, " and ") : "value ", below + 1, ", or max_steps for a run that ends inside an epoch");
+}
+
 }  // namespace
 
 void set_hugging_face_defaults(Config* config) {
@@ -277,6 +292,7 @@ void set_hugging_face_defaults(Config* config) {
 std::string translate_hugging_face(const HuggingFaceName& name, GivenSetting* given) {
   if (given->value.kind != SettingNode::Kind::kScalar) return name.canonical;
   std::string& text = given->value.text;
+  refuse_fractions(name.name, *given);
   if (name.name == "max_steps" && parse_integer_text(text) == -1) text = "0";
   if (name.name == "warmup_steps") {
     auto value = parse_real_text(text);
@@ -299,6 +315,12 @@ void finish_hugging_face(GivenSettings* given, bool is_hugging_face_form, std::v
   if (auto name = take(given, "run_name")) notices->push_back(cat(quote("run_name", *name), " has no effect: a run is its work_dir"));
   auto quiet_given = given->find(kPrefix + "disable_tqdm") ? std::optional(*given->find(kPrefix + "disable_tqdm")) : std::nullopt;
   if (auto quiet = take_bool(given, "disable_tqdm")) put(given, "train.progress_bar", *quiet_given, *quiet ? "false" : "true");
+  for (const auto& known : hugging_face_names()) {
+    if (known.canonical != kPrefix + "no_effect." + known.name) continue;
+    if (const GivenSetting* found = given->find(known.canonical))
+      notices->push_back(cat(known.name, " (", found->origin, ") has ", known.effect));
+    given->erase(known.canonical);
+  }
   for (const auto& [name, setting] : given->all()) {
     for (const auto& known : hugging_face_names())
       if (known.v4 && known.name == setting.written && is_hugging_face_form)

@@ -26,6 +26,14 @@ std::string short_name(const std::string& dotted) { return dotted.substr(dotted.
 
 }  // namespace
 
+std::string alternative_of(const std::string& name) {
+  for (const auto& [one, other] : alternatives()) {
+    if (name == one) return other;
+    if (name == other) return one;
+  }
+  return "";
+}
+
 std::string given_word(const GivenSettings& given, const std::string& name) {
   const GivenSetting* found = given.find(name);
   if (!found) return "";

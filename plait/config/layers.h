@@ -13,6 +13,9 @@
 
 namespace plait {
 
+// The setting that replaces `name` when a flag gives it, as max_steps does max_epochs; "" when none.
+std::string alternative_of(const std::string& name);
+
 // The one word of a given setting, "" when not given. Error(kUsage) when it is a list or a map.
 std::string given_word(const GivenSettings& given, const std::string& name);
 

@@ -92,19 +92,21 @@ Config assemble(GivenSettings file, const GivenSettings& command, int64_t world_
   resolve_batch(&config, batch, trace->defaults.train.per_device_train_batch_size);
   if (is_modelscope) report_modelscope_sizes(config, file, notices);
   validate(config);
+  report_no_effect(config, notices);
   trace->config = config;
   return config;
 }
 
 Config load_traced(const std::string& text, const std::string& origin_name, const CommandLine& command_line, int64_t world_size,
                    SettingsTrace* trace) {
+  trace->source = origin_name;
   if (std::filesystem::path(origin_name).extension() == ".py")
     throw_error(ExitCode::kUsage, "settings file ", origin_name,
                 " is a Python program, which is never run; write the same names as JSON or YAML");
   SettingNames names;
-  trace->source = origin_name;
   trace->tree = parse_settings(text, origin_name);
   trace->form = form_of_settings(trace->tree);
+  trace->form_known = true;
   trace->defaults = defaults_of(trace->form);
   read_file_settings(trace->tree, trace->form, origin_name, names, &trace->file, &trace->notes, &trace->notices);
   return assemble(trace->file, read_command_line(command_line, names), world_size, trace);
@@ -146,6 +148,7 @@ Config load_config(const CommandLine& command_line, int64_t world_size, std::vec
     path = model_own_config(command);
     if (path.empty()) {
       trace->form = form_of_flags(command);
+      trace->form_known = true;
       trace->defaults = defaults_of(trace->form);
       if (trace->form == SettingsForm::kHuggingFace)
         trace->notices.push_back(
@@ -157,6 +160,7 @@ Config load_config(const CommandLine& command_line, int64_t world_size, std::vec
       return config;
     }
   }
+  trace->source = path;
   return config_from_text(read_settings_text(path), path, command_line, world_size, notices, trace);
 }
 

@@ -36,7 +36,7 @@ void translate_task(FileTranslator* file, const Place& task) {
   file->become(task, "task", word);
 }
 
-void translate_model(FileTranslator* file, const Place& model, bool has_megatron) {
+void translate_model(FileTranslator* file, const Place& model, const Place& megatron) {
   if (!model) return;
   if (!model.is_map()) return file->become(model, "model.path");
   for (const char* name : {"path", "model_dir"}) file->become(file->at(model, name), "model.path");
@@ -46,12 +46,15 @@ void translate_model(FileTranslator* file, const Place& model, bool has_megatron
   file->ignore(type, kShape);
   // Sizes of older files, and those ModelScope assumes for a model without a megatron section.
   file->become(file->at(model, "model_parallel_size"), kSizes + "model_parallel_size");
-  file->become(file->at(model, "world_size"), "modelscope.world_size");
-  if (word == "plug" && !has_megatron) {
+  Place world = file->at(model, "world_size"), newer = megatron.is_map() ? file->at(megatron, "world_size") : Place{};
+  bool said_twice = world && newer && file->text(world) == file->text(newer);
+  if (said_twice) file->derive(world, "the same as megatron.world_size");
+  else file->become(world, "modelscope.world_size");
+  if (word == "plug" && !megatron) {
     if (!model.node->find("model_parallel_size")) file->become(type, kSizes + "model_parallel_size", "8");
     if (!model.node->find("world_size")) file->become(type, "modelscope.world_size", "8");
   }
-  if ((word == "plug" || word == "mglm-text-summarization") && !has_megatron) file->become(type, "modelscope.seed", "1234");
+  if ((word == "plug" || word == "mglm-text-summarization") && !megatron) file->become(type, "modelscope.seed", "1234");
   file->ignore(file->at(model, "checkpoint_model_parallel_size"), "safetensors are read into any layout");
   for (const char* name : {"rank", "master_ip", "master_port"}) file->ignore(file->at(model, name), "the launcher says it");
   file->ignore(file->at(model, "strict"), "a weight that is missing or does not fit is always an error");
@@ -252,7 +255,7 @@ void translate_modelscope(FileTranslator* file) {
   file->derive(file->at(root, "framework"), "told that this is a ModelScope file");
   translate_task(file, file->at(root, "task"));
   Place train = file->at(root, "train"), evaluation = file->at(root, "evaluation"), megatron = file->at(root, "megatron");
-  translate_model(file, file->at(root, "model"), bool(megatron));
+  translate_model(file, file->at(root, "model"), megatron);
   translate_megatron(file, megatron);
   translate_dataset(file, file->at(root, "dataset"));
   translate_preprocessor(file, file->at(root, "preprocessor"));

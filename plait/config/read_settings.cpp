@@ -14,7 +14,37 @@ namespace plait {
 
 namespace {
 
-bool is_flat_modelscope(const SettingNode& root) { return root.find("model_dir") || root.find("save_checkpoint_epochs"); }
+const SettingEntry* first_entry(const SettingNode& root, const std::vector<const char*>& marks) {
+  for (const char* mark : marks)
+    for (const auto& entry : root.entries)
+      if (entry.key == mark && !entry.value.is_null()) return &entry;
+  return nullptr;
+}
+
+// Names that only flat ModelScope files have.
+const SettingEntry* flat_modelscope_mark(const SettingNode& root) {
+  return first_entry(root, {"model_dir", "save_checkpoint_epochs", "train_dataset_name", "val_dataset_name"});
+}
+
+bool has_own_modelscope_name(const SettingNode& root) {
+  for (const auto& entry : root.entries)
+    if (const ModelScopeName* known = find_modelscope_name(entry.key); known && known->own && !entry.value.is_null()) return true;
+  return false;
+}
+
+// output_dir is Hugging Face's; per_device_train_batch_size is in both vocabularies, so any name of ModelScope's own decides.
+SettingsForm form_of_flat_file(const SettingNode& root) {
+  const SettingEntry* theirs = flat_modelscope_mark(root);
+  const SettingEntry* output = first_entry(root, {"output_dir"});
+  if (output && theirs)
+    throw_error(ExitCode::kUsage, output->key, " (", output->origin, ") marks Hugging Face TrainingArguments, and ", theirs->key, " (",
+                theirs->origin,
+                ") a ModelScope file, whose defaults differ: keep one, as in work_dir for output_dir, or model for model_dir");
+  if (output) return SettingsForm::kHuggingFace;
+  bool per_device = root.find("per_device_train_batch_size");
+  if (theirs || (per_device && has_own_modelscope_name(root))) return SettingsForm::kModelScope;
+  return per_device ? SettingsForm::kHuggingFace : SettingsForm::kNative;
+}
 
 void report_unknown(FileTranslator* file, const std::string& origin_name, std::vector<std::string>* notices) {
   std::vector<Place> unknown = file->left_over();
@@ -82,6 +112,8 @@ bool collect_modelscope_path(const std::string& name, const SettingNode& value, 
 void collect_command(const std::string& flag, const SettingNode& value, const SettingNames& names, GivenSettings* out) {
   std::string name = flag;
   std::replace(name.begin(), name.end(), '-', '_');
+  if (name.empty() || name.front() == '.' || name.back() == '.' || name.find("..") != std::string::npos)
+    throw_error(ExitCode::kUsage, "the name '", flag, "' (command line) has an empty part; names are like train.batch_size");
   if (!collect_modelscope_path(name, value, names, out)) collect_flag(flag, value, "command line", names, true, out);
 }
 
@@ -91,11 +123,13 @@ SettingsForm form_of_settings(const SettingNode& root) {
   const SettingNode* train = root.find("train");
   bool is_section = train && train->is_map();
   if (is_section && train->find("distributed")) return SettingsForm::kNative;
-  for (const char* mark : {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
+  for (const char* mark : {"zero_optimization", "train_micro_batch_size_per_gpu"})
     if (root.find(mark)) return SettingsForm::kDeepSpeed;
+  // Beside Hugging Face's marks it is a slip for per_device_train_batch_size, which the message then names.
+  bool hugging_face = root.find("output_dir") || root.find("per_device_train_batch_size");
+  if (root.find("train_batch_size") && !hugging_face) return SettingsForm::kDeepSpeed;
   if (root.find("framework") || (is_section && train->find("dataloader"))) return SettingsForm::kModelScope;
-  if (root.find("per_device_train_batch_size") || root.find("output_dir")) return SettingsForm::kHuggingFace;
-  return is_flat_modelscope(root) ? SettingsForm::kModelScope : SettingsForm::kNative;
+  return form_of_flat_file(root);
 }
 
 std::string read_settings_text(const std::string& path) {
@@ -125,7 +159,7 @@ void read_file_settings(const SettingNode& root, SettingsForm form, const std::s
   } else if (form == SettingsForm::kDeepSpeed) {
     translate_deepspeed(&translator);
   } else {
-    bool flat = is_flat_modelscope(root) && !root.find("framework") && !(root.find("train") && root.find("train")->is_map());
+    bool flat = !root.find("framework") && !(root.find("train") && root.find("train")->is_map());
     if (flat) translate_modelscope_flat(&translator, names);
     else translate_modelscope(&translator);
     add_deepspeed_config("modelscope.deepspeed_config", origin_name, file, notes);

@@ -12,13 +12,6 @@ namespace {
 
 const std::string kSizes = "train.distributed.";
 
-std::string factors(const Config& config) {
-  const auto& d = config.train.distributed;
-  return cat("data_parallel_size ", d.data_parallel_size, config.where(kSizes + "data_parallel_size"), " x model_parallel_size ",
-             d.model_parallel_size, config.where(kSizes + "model_parallel_size"), " x pipeline_parallel_size ", d.pipeline_parallel_size,
-             config.where(kSizes + "pipeline_parallel_size"));
-}
-
 struct SizeRef {
   const char* name;
   int64_t* value;
@@ -125,10 +118,14 @@ void resolve_layout(Config* config, GivenSizes given, const std::string& strateg
     return;
   }
   if (fixed == world_size) return;
+  std::vector<std::string> terms;
+  for (const auto& size : sizes)
+    if (size.given) terms.push_back(cat(size.name, " ", *size.value, config->where(kSizes + size.name)));
   std::string undecided;
   if (open.size() > 1 && !can_derive) undecided = cat(" (", open[0]->name, " and ", open[1]->name, " are not given and count as 1)");
-  if (can_derive) undecided = cat(" (", open[0]->name, " is not given and no whole number)");
-  throw_error(ExitCode::kUsage, factors(*config), " = ", fixed, ", but there are ", world_size, " ranks", undecided,
+  if (can_derive) undecided = cat(" (", fixed, " does not divide ", world_size, ": no ", open[0]->name, " fits)");
+  throw_error(ExitCode::kUsage, join(terms, " x "), terms.size() > 1 ? cat(" = ", fixed) : "", ", but there ",
+              world_size == 1 ? "is 1 rank" : cat("are ", world_size, " ranks"), undecided,
               "; sizes that fit (data x model x pipeline): ", fitting_layouts(world_size, d, 4));
 }
 

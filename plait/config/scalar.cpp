@@ -56,6 +56,14 @@ std::optional<double> parse_real_text(const std::string& text) {
   return value;
 }
 
+bool is_number_out_of_range(const std::string& text) {
+  auto plain = plain_number(text);
+  if (!plain || plain->empty()) return false;
+  double value = 0;
+  auto [end, problem] = std::from_chars(plain->data(), plain->data() + plain->size(), value);
+  return problem == std::errc::result_out_of_range && end == plain->data() + plain->size();
+}
+
 std::optional<bool> parse_bool_text(const std::string& text) {
   std::string word = lower(text);
   if (word == "true" || word == "yes" || word == "on" || word == "1") return true;

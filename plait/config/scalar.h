@@ -14,6 +14,8 @@ std::optional<int64_t> parse_integer_text(const std::string& text);
 
 // A decimal number; inf, .inf and infinity are accepted (the setting's range decides), nan is not.
 std::optional<double> parse_real_text(const std::string& text);
+// A number in form, but too large or too small for a double.
+bool is_number_out_of_range(const std::string& text);
 
 // true/yes/on/1 and false/no/off/0 in any case.
 std::optional<bool> parse_bool_text(const std::string& text);

@@ -77,10 +77,12 @@ test keeps it equal to them
 | form | mark | unknown key |
 |---|---|---|
 | native (sections as below) | `train.distributed`, or no other mark | error |
-| DeepSpeed ([deepspeed.md](deepspeed.md)) | `zero_optimization`, `train_micro_batch_size_per_gpu` or `train_batch_size` at the top level | error |
-| ModelScope ([modelscope.md](modelscope.md)) | `framework`, or `train.dataloader`; flat files: `model_dir` or `save_checkpoint_epochs` | one notice |
+| DeepSpeed ([deepspeed.md](deepspeed.md)) | `zero_optimization` or `train_micro_batch_size_per_gpu` at the top level; `train_batch_size` without a mark of Hugging Face | error |
+| ModelScope ([modelscope.md](modelscope.md)) | `framework`, or `train.dataloader`; flat files: `model_dir`, `save_checkpoint_epochs`, `train_dataset_name` or `val_dataset_name` | one notice |
 | Hugging Face TrainingArguments (flat names) | `output_dir` or `per_device_train_batch_size` at the top level | error |
 
+- Of several marks the upper row wins, with two exceptions. `per_device_train_batch_size` is in ModelScope's vocabulary too: beside it any name of ModelScope's
+  own (the list below, such as `logging_interval`) makes the file ModelScope's. `output_dir` and a mark of a flat ModelScope file together are an error.
 - Flags: `--train.batch_size 32`, or the last part of a name where only one setting has it: `--batch_size 32`, `--lr 1e-4`; `-` and `_` are alike.
   Short names: `--model` (model.path), `--train_file`, `--valid_file`, `--work_dir`, `--task`. All Hugging Face and ModelScope names below are
   flags as well, and so are dotted names of ModelScope's files (`--train.dataloader.batch_size_per_gpu 4`).

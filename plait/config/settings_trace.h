@@ -12,11 +12,12 @@ namespace plait {
 
 struct SettingsTrace {
   SettingsForm form = SettingsForm::kNative;
-  std::string source;      // the file that was read, "" = none
-  SettingNode tree;        // as written
-  GivenSettings file;      // what its keys became
-  GivenSettings merged;    // with the command line laid over, all pending names decided
-  TranslationNotes notes;  // keys that are no setting of their own
+  bool form_known = false;  // loading came that far
+  std::string source;       // the file that was read, "" = none
+  SettingNode tree;         // as written
+  GivenSettings file;       // what its keys became
+  GivenSettings merged;     // with the command line laid over, all pending names decided
+  TranslationNotes notes;   // keys that are no setting of their own
   std::vector<std::string> notices;
   Config defaults;               // of the form
   std::optional<Config> config;  // resolved

@@ -115,6 +115,15 @@ void check_text_pairs(const Config& config) {
          in_train ? valid_pair : train_pair, " is not given: training and validation rows must be alike, give both");
 }
 
+// What `auto` becomes depends on the machine; the rest is known here.
+void check_backend(const Config& config) {
+  const std::string &wish = config.train.comm.backend, &device = config.train.device;
+  bool on_cpu = device == "cpu" && wish == "nccl", on_cuda = device == "cuda" && (wish == "shm" || wish == "gloo");
+  if (on_cpu || on_cuda)
+    refuse("train.comm.backend ", wish, config.where("train.comm.backend"), " does not carry tensors of device ", device,
+           config.where("train.device"), "; nearest valid value ", on_cuda ? "nccl" : "auto");
+}
+
 void check_rest(const Config& config) {
   const auto& t = config.train;
   if (t.norm_type != 2.0 && t.norm_type != INFINITY)
@@ -154,8 +163,25 @@ void validate(const Config& config) {
   check_lr_scheduler(config);
   check_loss_scale(config);
   check_run_outputs(config);
+  check_backend(config);
   check_text_pairs(config);
   check_rest(config);
+}
+
+void report_no_effect(const Config& config, std::vector<std::string>* notices) {
+  const auto& t = config.train;
+  const auto& d = t.distributed;
+  const std::string sizes = "train.distributed.", warmup = "train.lr_scheduler.warmup_steps";
+  if (t.max_steps > 0 && t.lr_scheduler.warmup_steps > t.max_steps)
+    notices->push_back(cat(warmup, " ", t.lr_scheduler.warmup_steps, config.where(warmup), " is more than max_steps ", t.max_steps,
+                           config.where("train.max_steps"), ": the learning rate never reaches lr ", t.optimizer.lr));
+  if (d.sequence_parallel && d.model_parallel_size == 1)
+    notices->push_back(
+        cat(sizes, "sequence_parallel true", config.where(sizes + "sequence_parallel"), " has no effect with model_parallel_size 1"));
+  bool for_pipelines = d.schedule != ScheduleKind::kGPipe && d.schedule != ScheduleKind::k1F1B;
+  if (for_pipelines && d.pipeline_parallel_size == 1)
+    notices->push_back(
+        cat(sizes, "schedule ", enum_word(d.schedule), config.where(sizes + "schedule"), " has no effect with pipeline_parallel_size 1"));
 }
 
 void require_training_settings(const Config& config) {

@@ -101,10 +101,23 @@ TEST(BadSettings, Texts) {
         "sizes that fit (data x model x pipeline): 1 x 4 x 2"},
        8},
       {"train: {distributed: {model_parallel_size: 3}}\n",
-       {"= 3, but there are 8 ranks (data_parallel_size is not given and no whole number)"},
+       {"model_parallel_size 3 (config.yaml:1), but there are 8 ranks (3 does not divide 8: no data_parallel_size fits); sizes that fit "
+        "(data x"},
        8},
+      {"train: {distributed: {data_parallel_size: 2, pipeline_parallel_size: 2}}\n",
+       {"data_parallel_size 2 (config.yaml:1) x pipeline_parallel_size 2 (config.yaml:1) = 4, but there is 1 rank (4 does not divide 1: no "
+        "model_parallel_size fits); sizes that fit (data x model x pipeline): 1 x 1 x 1"},
+       1},
+      {"train: {device: cpu, comm: {backend: nccl}}\n",
+       {"train.comm.backend nccl (config.yaml:1) does not carry tensors of device cpu (config.yaml:1); nearest valid value auto"}},
+      {"train: {device: cuda, comm: {backend: gloo}}\n", {"nearest valid value nccl"}},
+      {"train: {loss_scale: {init_scale: 3e7}}\n",
+       {"train.loss_scale.init_scale 3e+07 (config.yaml:1) is not in [1, 16777216]; nearest valid value 16777216"}},
+      {"train: {optimizer: {params: {lr: 1e400}}}\n", {"train.optimizer.params.lr 1e400 (config.yaml:1) is not in the range of a double"}},
       {"train: {distributed: {data_parallel_size: 2}}\n",
-       {"= 2, but there are 8 ranks (model_parallel_size and pipeline_parallel_size are not given and count as 1)", "2 x "},
+       {"data_parallel_size 2 (config.yaml:1), but there are 8 ranks (model_parallel_size and pipeline_parallel_size are not given and "
+        "count as 1)",
+        "2 x "},
        8},
       {"train: {lr_scheduler: {warmup_steps: 3, warmup_ratio: 0.1}}\n", {"both say how long the warm-up is"}},
       {"train: {lr_scheduler: {step_size: 3}}\n",
@@ -170,6 +183,8 @@ TEST(BadSettings, Flags) {
       {{{"train.optimizer", "x"}}, "train.optimizer (command line) is a section"},
       {{{"fp16", "maybe"}}, "fp16 maybe (command line) is not true or false"},
       {{{"labels", "[a"}}, "--labels:1: not YAML"},
+      {{{"train..lr", "3"}}, "the name 'train..lr' (command line) has an empty part"},
+      {{{"lr", "1e400"}}, "1e400 (command line) is not in the range of a double"},
   };
   for (const auto& [flags, piece] : table) {
     Loaded loaded = load_flags(flags);

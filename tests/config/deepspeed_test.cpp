@@ -101,6 +101,24 @@ TEST(DeepSpeed, NamedByHuggingFaceArguments) {
   EXPECT_TRUE(contains(loaded.error, "zero_stage 3 (hf.yaml:2)")) << loaded.error;
 }
 
+TEST(DeepSpeed, LargestLossScale) {
+  Loaded loaded = load_text(R"({"train_batch_size": 8, "fp16": {"enabled": true, "initial_scale_power": 32}})", "ds.json", kInputs);
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.loss_scale.init_scale, 16777216);
+  EXPECT_TRUE(has_notice(loaded, "fp16.initial_scale_power 32 (ds.json:1) is taken as 24"));
+  loaded = load_text(R"({"train_batch_size": 8, "fp16": {"enabled": true, "initial_scale_power": 24}})", "ds.json", kInputs);
+  EXPECT_EQ(loaded.config.train.loss_scale.init_scale, 16777216);
+  EXPECT_FALSE(has_notice(loaded, "is taken as"));
+}
+
+TEST(DeepSpeed, WarmupLongerThanTheRun) {
+  Loaded loaded = load_text(
+      R"({"train_batch_size": 8, "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 30, "total_num_steps": 20}}})",
+      "ds.json", kInputs);
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_TRUE(has_notice(loaded, "warmup_steps 30 (ds.json:1) is more than max_steps 20 (ds.json:1): the learning rate never reaches lr"));
+}
+
 TEST(DeepSpeed, AdamIsAdamWUnlessToldOtherwise) {
   auto type_of = [](const std::string& optimizer) {
     Loaded loaded = load_text("{\"train_batch_size\": 8, \"optimizer\": " + optimizer + "}", "ds.json", kInputs);

@@ -103,7 +103,24 @@ TEST(Explain, ErrorsAreAtTheirLine) {
   EXPECT_EQ(fate_of(e, "train.max_epochs"), "unread: not settled: the error came first");
   e = explain_text("range.yaml", "train:\n  dropout: 2\n");
   EXPECT_TRUE(contains(fate_of(e, "train.dropout"), "error: train.dropout 2")) << explanation_text(e);
+  // The user's own names, also where an error stopped the reading.
+  e = explain_text("flat.yaml", "model_dir: m\noptimizer: SGD\nlr: -1\n");
+  EXPECT_EQ(fate_of(e, "optimizer"), "setting: train.optimizer.type = SGD");
+  e = explain_text("flat.yaml", "model_dir: m\noptimizer: SGD\ngradient_checkpointing: true\n");
+  EXPECT_EQ(fate_of(e, "optimizer"), "unread: not settled: the error came first");
+  e = explain_text("hub.json", R"({"framework": "pytorch", "model": {"world_size": 4}, "megatron": {"world_size": 8}})");
+  EXPECT_TRUE(contains(e.error, "world_size is given twice: as model.world_size")) << e.error;
+  EXPECT_FALSE(contains(explanation_text(e) + e.error, "modelscope.")) << e.error;
+  e = explain_text("hub.json", R"({"framework": "pytorch", "model": {"path": "m", "world_size": 4}, "megatron": {"world_size": 4}})");
+  EXPECT_EQ(e.error, "");
+  EXPECT_EQ(fate_of(e, "model.world_size"), "derived: the same as megatron.world_size");
+  e = explain_text("hub.json", R"({"framework": "pytorch", "model": "m", "dataset": {"train": {"name": "clue"}}})",
+                   {{"train_file", "t.jsonl"}});
+  EXPECT_TRUE(contains(fate_of(e, "dataset.train.name"), "replaced: the command line says dataset.train.file = ")) << explanation_text(e);
+  e = explain_settings({"nowhere.yaml", {}, {}}, 0);
+  EXPECT_EQ(explanation_text(e), "nowhere.yaml: not read\n");
   e = explain_text("absent.yaml", "a: [");
+  EXPECT_TRUE(contains(explanation_text(e), "absent.yaml: not read")) << explanation_text(e);
   EXPECT_EQ(e.exit_code, 2);
   EXPECT_TRUE(e.lines.empty());
 }

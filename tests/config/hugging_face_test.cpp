@@ -140,10 +140,39 @@ TEST(HuggingFace, PolynomialEndsWhereHuggingFacesDoes) {
   EXPECT_EQ(loaded.config.train.lr_scheduler.min_lr, 1e-7);
 }
 
+TEST(HuggingFace, NamesOfWholeDumps) {
+  Loaded loaded = load_text(R"({"output_dir": "o", "do_eval": true, "do_predict": false, "logging_first_step": false, "ddp_backend": null,
+  "ddp_find_unused_parameters": false, "ddp_timeout": 600, "full_determinism": false, "save_safetensors": true, "fp16_full_eval": false,
+  "bf16_full_eval": false, "log_level": "passive", "logging_strategy": "steps", "optim_args": null, "label_names": null,
+  "dataloader_pin_memory": true, "hub_model_id": "mine", "include_inputs_for_metrics": false, "lr_scheduler_kwargs": {},
+  "accelerator_config": {"split_batches": false}, "past_index": -1, "debug": [], "fsdp_min_num_params": 0})",
+                            "hf.json");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_EQ(loaded.config.train.comm_timeout_seconds, 600);
+  EXPECT_TRUE(has_notice(loaded, "log_level (hf.json:3) has no effect: "));
+  EXPECT_TRUE(has_notice(loaded, "accelerator_config (hf.json:5) has no effect: "));
+  EXPECT_FALSE(has_notice(loaded, "ddp_backend"));
+  loaded = load_text("output_dir: o\nfp16_full_eval: true\n");
+  EXPECT_TRUE(contains(loaded.error, "fp16_full_eval true (config.yaml:2): evaluation computes as training does; accepted: false"));
+  loaded = load_text("output_dir: o\nlr_scheduler_kwargs: {a: 1}\n");
+  EXPECT_TRUE(loaded.error.ends_with("; accepted: {}")) << loaded.error;
+  loaded = load_text("output_dir: o\nlogging_steps: 0.1\n");
+  EXPECT_TRUE(contains(loaded.error, "logging_steps 0.1 (config.yaml:2) is a share of all steps")) << loaded.error;
+  EXPECT_TRUE(contains(loaded.error, "nearest valid value 1"));
+  loaded = load_text("output_dir: o\nnum_train_epochs: 2.5\n");
+  EXPECT_TRUE(contains(loaded.error,
+                       "num_train_epochs 2.5 (config.yaml:2) is not a whole number of epochs; nearest valid values 2 and 3, "
+                       "or max_steps"))
+      << loaded.error;
+  loaded = load_text("output_dir: o\ntrain_batch_size: 8\n");
+  EXPECT_TRUE(contains(loaded.error, "unknown key train_batch_size (config.yaml:2)")) << loaded.error;
+  EXPECT_TRUE(contains(loaded.error, "batch_size")) << loaded.error;
+}
+
 TEST(HuggingFace, Refusals) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"learning_rat: 1", "unknown key learning_rat (hf.yaml:2); nearest known name: learning_rate"},
-      {"num_train_epochs: 0.5", "num_train_epochs (train.max_epochs) 0.5 (hf.yaml:2) is not a whole number"},
+      {"num_train_epochs: 0.5", "num_train_epochs 0.5 (hf.yaml:2) is not a whole number of epochs; nearest valid value 1, or max_steps"},
       {"save_strategy: steps", "checkpoints during training are not available yet; accepted: no, best; save_only_model: true saves"},
       {"save_steps: 100", "save_steps 100 (hf.yaml:2): checkpoints"},
       {"save_strategy: sometimes", "is not one of no, epoch, steps, best"},
@@ -153,7 +182,7 @@ TEST(HuggingFace, Refusals) {
       {"report_to: [tensorboard, wandb]", "wandb is not available"},
       {"report_to: tensorboard\nlogging_dir: l\ntrain.tensorboard.dir: d", "train.tensorboard.dir is given twice"},
       {"save_only_model: true\nsave_strategy: sometimes", "is not one of no, epoch, steps, best"},
-      {"save_only_model: true\nsave_steps: 0.1", "save_steps (train.save.interval) 0.1 (hf.yaml:3) is not a whole number"},
+      {"save_only_model: true\nsave_steps: 0.1", "save_steps 0.1 (hf.yaml:3) is a share of all steps"},
       {"save_only_model: true\ntrain.save.keep: 2\nsave_total_limit: 3", "train.save.keep is given twice"},
       {"save_only_model: maybe", "save_only_model maybe (hf.yaml:2) is not true or false"},
       {"lr_scheduler_type: inverse_sqrt", "lr_scheduler_type inverse_sqrt (hf.yaml:2): Hugging Face's rises to learning_rate"},

@@ -242,6 +242,19 @@ TEST(LoadConfig, ResolvedFileInAnotherLayout) {
   EXPECT_EQ(works.config.train.per_device_train_batch_size, 8);
 }
 
+TEST(LoadConfig, WishesWithoutEffectAreNamed) {
+  Loaded loaded =
+      load_text("train: {distributed: {sequence_parallel: true, schedule: zb_h1}, max_steps: 5, lr_scheduler: {warmup_steps: 9}}\n");
+  ASSERT_EQ(loaded.error, "");
+  EXPECT_TRUE(has_notice(loaded, "sequence_parallel true (config.yaml:1) has no effect with model_parallel_size 1"));
+  EXPECT_TRUE(has_notice(loaded, "schedule zb_h1 (config.yaml:1) has no effect with pipeline_parallel_size 1"));
+  EXPECT_TRUE(has_notice(loaded, "warmup_steps 9 (config.yaml:1) is more than max_steps 5 (config.yaml:1)"));
+  loaded = load_text(
+      "train: {distributed: {sequence_parallel: true, model_parallel_size: 2, pipeline_parallel_size: 2, schedule: zb_h1}, max_steps: 9, "
+      "lr_scheduler: {warmup_steps: 9}}\n");
+  EXPECT_TRUE(loaded.notices.empty()) << loaded.notices[0];
+}
+
 TEST(LoadConfig, ReferenceIsUpToDate) {
   std::ifstream stream(std::string(PLAIT_SOURCE_DIR) + "/docs/settings.md");
   std::string committed((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());

@@ -173,6 +173,19 @@ TEST(ModelScope, FlatArguments) {
   EXPECT_EQ(loaded.config.train.save.interval, 20);
   EXPECT_EQ(loaded.config.train.batch_size, 8);
   EXPECT_TRUE(has_notice(loaded, "new_key (a.yaml:7)"));
+  // per_device_train_batch_size is in both vocabularies: a name of ModelScope's own decides, so its defaults hold.
+  for (const char* own : {"model_dir: m", "save_checkpoint_epochs: 2", "train_dataset_name: t.jsonl", "logging_interval: 3"}) {
+    loaded = load_text(cat("per_device_train_batch_size: 4\n", own, "\n"));
+    EXPECT_EQ(loaded.error, "") << own;
+    EXPECT_EQ(loaded.config.train.clip_grad, 0) << own;
+    EXPECT_EQ(loaded.config.train.max_epochs, 5) << own;
+    EXPECT_EQ(loaded.config.evaluation.strategy, EvalStrategy::kEpoch) << own;
+  }
+  loaded = load_text("output_dir: o\nmodel_dir: m\n");
+  EXPECT_TRUE(contains(loaded.error,
+                       "output_dir (config.yaml:1) marks Hugging Face TrainingArguments, and model_dir (config.yaml:2) a "
+                       "ModelScope file"))
+      << loaded.error;
   // ModelScope's own defaults, and torch's of its default schedule.
   loaded = load_text("{\"model_dir\": \"m\"}", "a.json");
   ASSERT_EQ(loaded.error, "");
