@@ -89,7 +89,8 @@ MachineCheck check_torch() {
 // Asks the library itself where it can be loaded: it may be another one than that of the build.
 MachineCheck check_nccl() {
   std::string plugin = cuda_plugin_path();
-  if (plugin.empty()) return {"NCCL", CheckStatus::kOk, "no CUDA plugin: ranks on CPUs talk over Gloo", ""};
+  if (plugin.empty())
+    return {"NCCL", CheckStatus::kOk, "no CUDA plugin: ranks on CPUs talk through shared memory, across machines over Gloo", ""};
   int version = 0;
   if (void* library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL)) {
     if (auto ask = reinterpret_cast<int (*)(int*)>(::dlsym(library, "ncclGetVersion"))) ask(&version);
@@ -204,7 +205,7 @@ int doctor_command(int argc, char** argv) {
     config.train.device = device;
   }
   int64_t ranks_here = flags.use.ranks_per_node;
-  return run_ranks(config, place, "", [&](Mesh& mesh, const auto&, const auto&) {
+  return run_ranks(config, place, "", nullptr, [&](Mesh& mesh, const auto&, const auto&) {
     // The ranks of a machine are neighbours, under every launcher that plait reads.
     return doctor_of_a_rank(flags, launched ? launched->local_rank : mesh.rank() % ranks_here, mesh);
   });

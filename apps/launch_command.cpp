@@ -1,3 +1,4 @@
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 
@@ -82,7 +83,9 @@ int launch_command(int argc, char** argv) {
   options.master_port = command.master_port;
   options.bind = command.bind;
   options.job_id = command.job_id;
-  if (command.nproc_per_node * command.num_nodes > 1) options.secret = job_secret(command);
+  const bool several = command.nproc_per_node * command.num_nodes > 1;
+  // A file that is named is read even where one rank needs no secret: a mistake in it shows now, not at the first real job.
+  if (std::string secret = several || !command.secret_file.empty() ? job_secret(command) : std::string(); several) options.secret = secret;
   options.rendezvous_timeout = command.rendezvous_timeout;
   options.stop_grace = command.stop_grace;
   options.max_restarts = command.max_restarts;
@@ -94,7 +97,10 @@ int launch_command(int argc, char** argv) {
   if (command.num_nodes > 1)
     log_info("launch: node ", command.node_rank, " of ", command.num_nodes, ", ranks ", command.node_rank * command.nproc_per_node, " to ",
              (command.node_rank + 1) * command.nproc_per_node - 1, command.node_rank == 0 ? "" : "; the output of rank 0 is on node 0");
-  options.body = [&](const RankEnvironment& environment) -> int { become_worker(worker, environment); };
+  options.body = [&](const RankEnvironment& environment) -> int {
+    ::signal(SIGXFSZ, SIG_DFL);  // ours is ignored (apps/process_start.cpp); another program gets it as usual
+    become_worker(worker, environment);
+  };
   return launch_local_ranks(options);
 }
 

@@ -32,7 +32,7 @@ class TorchVariables {
  public:
   TorchVariables(const Variable& variable, const LauncherView* view) : variable_(variable), view_(view) {
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"})
-      if (first_.empty() && variable(name)) first_ = name;
+      if (first_.empty() && filled(variable, name)) first_ = name;
   }
   bool any() const { return !first_.empty(); }
   const std::string& first() const { return first_; }
@@ -45,6 +45,7 @@ class TorchVariables {
     env->local_world_size = view_ ? view_->local_world_size.value : env->world_size;
     if (filled(variable_, "LOCAL_WORLD_SIZE"))
       env->local_world_size = number("LOCAL_WORLD_SIZE", 1, env->world_size, cat("at most WORLD_SIZE ", env->world_size), nullptr);
+    if (env->world_size == 1 && !view_ && !filled(variable_, "LOCAL_RANK")) return;  // the one rank of a job is the first of its node
     env->local_rank = number("LOCAL_RANK", 0, env->local_world_size - 1,
                              cat("below the number of ranks on this node, ", env->local_world_size), view_ ? &view_->local_rank : nullptr);
     if (env->local_rank > env->rank)

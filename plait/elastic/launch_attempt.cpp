@@ -15,13 +15,15 @@ namespace {
 // How long a rank that lost a peer is not yet called the first cause.
 constexpr std::chrono::milliseconds kSettle{500};
 
-void write_all(int fd, std::string_view bytes) {
+// 0, or why not everything was written.
+int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // the reader is gone or the disk is full: the ranks go on
+    if (n <= 0) return n < 0 ? errno : ENOSPC;  // the reader is gone or the disk is full: the ranks go on
     bytes.remove_prefix(static_cast<size_t>(n));
   }
+  return 0;
 }
 
 // Where the ranks meet. One node that listens elsewhere than on loopback is found there.
@@ -64,8 +66,16 @@ OutputRelay::Options LaunchAttempt::relay_options() {
     logs_.emplace_back(::open(log_paths_.back().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
     if (!logs_.back().is_open()) throw_error(ExitCode::kUsage, "cannot write ", log_paths_.back(), ": ", std::strerror(errno));
   }
-  relay.log = [this](int64_t index, std::string_view line) { write_all(logs_[static_cast<size_t>(index)].get(), line); };
+  relay.log = [this](int64_t index, std::string_view line) { log_output(static_cast<size_t>(index), line); };
   return relay;
+}
+
+void LaunchAttempt::log_output(size_t index, std::string_view line) {
+  if (!logs_[index].is_open()) return;
+  const int cause = write_all(logs_[index].get(), line);
+  if (cause == 0) return;
+  logs_[index].reset();
+  relay_.announce(cat("warning: ", log_paths_[index], ": ", std::strerror(cause), "; further lines of this rank are not logged"));
 }
 
 RankEnvironment LaunchAttempt::environment_of(int64_t index, const MasterSocket& master, int launcher_fd) const {
@@ -215,8 +225,7 @@ void LaunchAttempt::keep_deadlines() {
   if (phase_ == Phase::kSettling) {
     end_others();
   } else if (phase_ == Phase::kStopping) {
-    phase_ = Phase::kKilled;
-    send_all(SIGKILL);
+    kill_rest(cat("did not end within ", std::chrono::round<std::chrono::seconds>(Clock::now() - stop_began_).count(), " s"));
   }
 }
 
@@ -235,8 +244,7 @@ void LaunchAttempt::end_others() {
 void LaunchAttempt::answer_signal(int signal) {
   if (phase_ == Phase::kKilled) return;
   if (signal_is_ours_) {  // asked twice: at once
-    phase_ = Phase::kKilled;
-    send_all(SIGKILL);
+    kill_rest("had not ended at the second signal");
     return;
   }
   if (first_cause_ && phase_ == Phase::kStopping) return;  // they are ending already
@@ -245,7 +253,21 @@ void LaunchAttempt::answer_signal(int signal) {
   signal_is_ours_ = true;
   phase_ = Phase::kStopping;
   send_all(signal);
-  deadline_ = Clock::now() + options_.stop_grace;
+  stop_began_ = Clock::now();
+  deadline_ = stop_began_ + options_.stop_grace;
+  relay_.announce(cat("stopping: waiting up to ", options_.stop_grace.count() / 1000.0, " s for the ranks to finish their step (a second ",
+                      signal == SIGINT ? "Ctrl-C" : "signal", " ends them now)"));
+}
+
+void LaunchAttempt::kill_rest(const std::string& why) {
+  phase_ = Phase::kKilled;
+  std::vector<RankEnd> left;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].look();
+    if (!ranks_[i].is_gone()) left.push_back(describe(static_cast<int64_t>(i)));
+  }
+  send_all(SIGKILL);
+  if (signal_is_ours_ && !left.empty()) relay_.announce(killed_line(left, why));
 }
 
 RankEnd LaunchAttempt::describe(int64_t index) const {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plait/elastic/launch_signals.h"
@@ -35,6 +36,7 @@ class LaunchAttempt {
   enum class Phase { kRunning, kSettling, kStopping, kKilled };
 
   OutputRelay::Options relay_options();
+  void log_output(size_t index, std::string_view line);
   RankEnvironment environment_of(int64_t index, const MasterSocket& master, int launcher_fd) const;
   void start_all();
   void kill_all();
@@ -47,6 +49,7 @@ class LaunchAttempt {
   void send_all(int signal);
   void end_others();
   void answer_signal(int signal);
+  void kill_rest(const std::string& why);
   RankEnd describe(int64_t index) const;
   Outcome finish();
 
@@ -62,6 +65,7 @@ class LaunchAttempt {
   std::vector<RankProcess> ranks_;
   std::vector<bool> ended_before_stop_;
   Phase phase_ = Phase::kRunning;
+  Clock::time_point stop_began_;  // signal_is_ours_
   std::optional<Clock::time_point> deadline_, reminder_;
   std::optional<int64_t> first_cause_;  // index
   bool cause_is_lost_peer_ = false;

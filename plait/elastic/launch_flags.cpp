@@ -1,5 +1,7 @@
 #include "plait/elastic/launch_flags.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -60,6 +62,12 @@ constexpr Flag kFlags[] = {
     {"numa_binding", Kind::kRefused, "start the program through numactl"},
 };
 
+bool is_ipv6(const std::string& text) {
+  in6_addr address;
+  const size_t zone = text.find('%');  // fe80::1%eth0
+  return ::inet_pton(AF_INET6, text.substr(0, zone).c_str(), &address) == 1;
+}
+
 std::string underscored(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -75,6 +83,8 @@ const Flag& find_flag(const std::string& word, const std::string& name) {
   for (const Flag& flag : kFlags)
     if (flag.kind == Kind::kValue || flag.kind == Kind::kSwitch) known.push_back(flag.name);
   std::string near = nearest(name, known);
+  for (size_t i = 0; near.empty() && i < known.size(); ++i)
+    if (known[i].starts_with(name)) near = known[i];  // --nproc
   throw_error(ExitCode::kUsage, "launch: unknown flag ", word, near.empty() ? "" : cat("; nearest known flag: --", near),
               "; flags of the program come after its name (plait launch --help)");
 }
@@ -175,6 +185,19 @@ void read_nnodes(const GivenFlag& flag, LaunchCommand* command) {
                                    " nodes are used; jobs whose number of nodes changes while they run are not available yet"));
 }
 
+// A name or an address, without a port.
+std::string read_host(const GivenFlag& flag) {
+  const std::string plain = plain_address(flag.text);
+  if (plain.find(':') == std::string::npos || is_ipv6(plain)) return flag.text;
+  const size_t colon = plain.rfind(':');
+  const std::string host = plain.substr(0, colon), port = plain.substr(colon + 1);
+  throw_error(ExitCode::kUsage, "launch: ", flag.origin, " ", flag.text, ": must be a host name or an address, without a port",
+              host.find(':') != std::string::npos ? "; an IPv6 address is written like fd00::1"
+              : flag.origin.ends_with("bind")
+                  ? "; --master_port names the port"
+                  : cat("; nearest valid: --master_addr ", host, " --master_port ", port, ", or --rdzv_endpoint ", flag.text));
+}
+
 // HOST[:PORT], [IPv6][:PORT]; a bare IPv6 address has more than one colon and no port.
 void read_endpoint(const GivenFlag& flag, const GivenFlags& given, LaunchCommand* command) {
   if (given.count("master_addr"))
@@ -189,6 +212,11 @@ void read_endpoint(const GivenFlag& flag, const GivenFlags& given, LaunchCommand
   }
   if (host.empty() || (host.front() == '[') != (host.back() == ']'))
     throw_error(ExitCode::kUsage, "launch: ", flag.origin, " ", flag.text, ": must be HOST:PORT; an IPv6 address in brackets");
+  if (host.find(':') != std::string::npos && !is_ipv6(plain_address(host))) {
+    const size_t last = host.rfind(':');
+    throw_error(ExitCode::kUsage, "launch: ", flag.origin, " ", flag.text, ": must be HOST:PORT; an IPv6 address in brackets",
+                is_ipv6(host.substr(0, last)) ? cat("; nearest valid: [", host.substr(0, last), "]", host.substr(last)) : "");
+  }
   command->master_addr = host;
   if (port.empty()) return;
   if (given.count("master_port"))
@@ -291,7 +319,7 @@ LaunchCommand read_launch_command(const std::vector<std::string>& words, const V
   with("node_rank", [&](const GivenFlag& f) {
     command.node_rank = whole_number(f, f.text, 0, command.num_nodes - 1, cat("below the number of nodes, ", command.num_nodes));
   });
-  with("master_addr", [&](const GivenFlag& f) { command.master_addr = f.text; });
+  with("master_addr", [&](const GivenFlag& f) { command.master_addr = read_host(f); });
   with("master_port", [&](const GivenFlag& f) {
     const int64_t least = command.num_nodes == 1 ? 0 : 1;
     command.master_port =
@@ -303,7 +331,7 @@ LaunchCommand read_launch_command(const std::vector<std::string>& words, const V
   with("max_restarts", [&](const GivenFlag& f) { command.max_restarts = whole_number(f, f.text, 0, 1000, "a number of restarts"); });
   with("rdzv_id", [&](const GivenFlag& f) { command.job_id = f.text; });
   with("job_id", [&](const GivenFlag& f) { command.job_id = f.text; });
-  with("bind", [&](const GivenFlag& f) { command.bind = f.text; });
+  with("bind", [&](const GivenFlag& f) { command.bind = read_host(f); });
   with("secret_file", [&](const GivenFlag& f) { command.secret_file = f.text; });
   command.module = given.count("module");
   command.no_python = given.count("no_python");

@@ -157,6 +157,7 @@ MachineCheck check_work_dir(const MachineUse& use) {
   // The run makes the folder: what counts is the nearest one that is there.
   fs::path folder = fs::absolute(use.work_dir.empty() ? "." : use.work_dir, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
+  const fs::path wanted = folder;
   while (!fs::exists(folder, error) && folder.has_parent_path() && folder != folder.parent_path()) folder = folder.parent_path();
   std::string shown = folder.string();
   if (!fs::is_directory(folder, error)) return {"work_dir", CheckStatus::kFail, shown + " is no folder", "choose another --work_dir"};
@@ -173,6 +174,7 @@ MachineCheck check_work_dir(const MachineUse& use) {
   std::string type = detail::file_system_name(static_cast<uint64_t>(info.f_type) & 0xFFFFFFFFu, &shared);
   auto bytes = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_bsize);
   MachineCheck check{"work_dir", CheckStatus::kOk, cat(shown, " is writable, ", bytes_text(bytes), " free, ", type), ""};
+  if (folder != wanted) check.found = cat(wanted.string(), " is not there yet and would be made; ", check.found);
   if (bytes < (int64_t{1} << 26)) {
     check.status = CheckStatus::kFail;
     check.remedy = "no run fits: free some space, or choose another --work_dir";
@@ -183,6 +185,9 @@ MachineCheck check_work_dir(const MachineUse& use) {
     check.status = CheckStatus::kWarning;
     check.remedy =
         "this looks like a local disk: all nodes must see one and the same folder (NFS, Lustre, ...), or the files lie where rank 0 runs";
+  } else if (folder != wanted && folder != wanted.parent_path()) {
+    check.status = CheckStatus::kWarning;
+    check.remedy = cat(wanted.parent_path().string(), " is not there either: look whether the path is meant so");
   }
   return check;
 }

@@ -40,7 +40,10 @@ MasterSocket bind_master_socket(const std::string& address, int port) {
   hints.ai_flags = AI_PASSIVE;
   const std::string where = endpoint_text(address, port);
   if (int rc = ::getaddrinfo(plain_address(address).c_str(), cat(port).c_str(), &hints, &list); rc != 0)
-    throw_error(ExitCode::kRendezvous, "cannot listen on ", where, ": ", ::gai_strerror(rc));
+    throw_error(
+        ExitCode::kRendezvous, "cannot listen on ", where, ": ", ::gai_strerror(rc),
+        "; master_addr (--master_addr, --rdzv_endpoint or MASTER_ADDR; --bind where it is given) must be an address of this machine or "
+        "a name that it can resolve");
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
   int cause = EADDRNOTAVAIL;
   for (const addrinfo* one = list; one; one = one->ai_next) {

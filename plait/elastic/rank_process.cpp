@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <new>
 
 #include "plait/base/log.h"
 
@@ -48,6 +49,9 @@ int run_guarded(const RankEnvironment& environment, const std::function<int(cons
   } catch (const Error& error) {
     log_line(LogLevel::kError, error.what());
     return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    log_line(LogLevel::kError, "out of memory");
+    return static_cast<int>(ExitCode::kResource);
   } catch (const std::exception& error) {
     log_line(LogLevel::kError, error.what());
     return static_cast<int>(ExitCode::kBug);

@@ -38,6 +38,17 @@ std::string prefix_text(const RankEnd& end) {
   return end.dp < 0 ? text : cat(text, " (", end.dp, ",", end.pp, ",", end.tp, ")");
 }
 
+std::string killed_line(const std::vector<RankEnd>& ranks, const std::string& why) {
+  constexpr size_t kMostNamed = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+    const std::string place = place_text(ranks[i]);
+    text += cat(text.empty() ? "" : ", ", rank_text(ranks[i]), place.empty() ? "" : cat(" in ", place));
+  }
+  if (ranks.size() > kMostNamed) text += cat(" and ", ranks.size() - kMostNamed, " more");
+  return cat("killed, as ", ranks.size() == 1 ? "it " : "they ", why, ": ", text);
+}
+
 std::string rank_list(std::vector<int64_t> ranks) {
   std::sort(ranks.begin(), ranks.end());
   std::string text;

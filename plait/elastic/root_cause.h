@@ -36,6 +36,9 @@ std::string prefix_text(const RankEnd& end);
 // so that a rank that lost a peer points to them.
 std::string root_cause_block(const RankEnd& first, const std::vector<RankEnd>& others, bool several_nodes);
 
+// "killed, as they did not end within 60 s: rank 3 (dp 0, pp 1, tp 1) in training, step 12, rank 5 in loading"
+std::string killed_line(const std::vector<RankEnd>& ranks, const std::string& why);
+
 // "0-2, 5"
 std::string rank_list(std::vector<int64_t> ranks);
 

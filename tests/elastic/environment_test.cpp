@@ -66,6 +66,15 @@ TEST(Environment, WorldOfOneNeedsNoMaster) {
   EXPECT_EQ(env->local_world_size, 1);
 }
 
+TEST(Environment, WorldOfOneNeedsNoLocalRank) {
+  auto env = read({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  ASSERT_TRUE(env);
+  EXPECT_EQ(env->local_rank, 0);
+  EXPECT_EQ(env->local_world_size, 1);
+}
+
+TEST(Environment, EmptyVariablesAreNoLauncher) { EXPECT_FALSE(read({{"RANK", ""}, {"LOCAL_RANK", ""}})); }
+
 TEST(Environment, MissingVariableIsNamed) {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
     auto variables = torchrun();

@@ -99,6 +99,25 @@ TEST(LaunchFlags, Endpoints) {
   expect_refusal({"--rdzv_endpoint=:29400", "x"}, "must be HOST:PORT");
   expect_refusal({"--rdzv_endpoint=a:1", "--master_addr=b", "x"}, "give one");
   expect_refusal({"--rdzv_endpoint=a:1", "--master_port=2", "x"}, "give one");
+  expect_refusal({"--rdzv_endpoint=::1:29555", "x"},
+                 "--rdzv_endpoint ::1:29555: must be HOST:PORT; an IPv6 address in brackets; nearest valid: [::1]:29555");
+}
+
+TEST(LaunchFlags, AnAddressHoldsNoPort) {
+  expect_refusal({"--master_addr=localhost:29500", "x"},
+                 "--master_addr localhost:29500: must be a host name or an address, without a port; nearest valid: "
+                 "--master_addr localhost --master_port 29500, or --rdzv_endpoint localhost:29500");
+  expect_refusal({"--bind=0.0.0.0:1", "x"},
+                 "--bind 0.0.0.0:1: must be a host name or an address, without a port; --master_port names the port");
+  expect_refusal({"--master_addr=::1:29555", "x"}, "an IPv6 address is written like fd00::1");
+  for (const char* good : {"node0", "10.0.0.1", "::1", "[::1]", "fe80::1%eth0"}) {
+    EXPECT_EQ(read({"--master_addr", good, "x"}).master_addr, good);
+    EXPECT_EQ(read({"--bind", good, "x"}).bind, good);
+  }
+}
+
+TEST(LaunchFlags, TheBeginningOfAFlagFindsIt) {
+  expect_refusal({"--nproc=2", "x"}, "unknown flag --nproc; nearest known flag: --nproc_per_node");
 }
 
 TEST(LaunchFlags, WhatIsShown) {

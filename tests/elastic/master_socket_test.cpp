@@ -38,6 +38,7 @@ TEST(MasterSocket, RefusalsNameTheEndpoint) {
   EXPECT_NE(refused("192.0.2.1", 29500).find("cannot listen on 192.0.2.1:29500"), std::string::npos);
   EXPECT_NE(refused("[2001:db8::1]", 29500).find("cannot listen on [2001:db8::1]:29500"), std::string::npos);
   EXPECT_NE(refused("no such host", 29500).find("cannot listen on no such host:29500"), std::string::npos);
+  EXPECT_NE(refused("no such host", 29500).find("--master_addr"), std::string::npos);
 }
 
 TEST(MasterSocket, Brackets) {

@@ -64,6 +64,17 @@ TEST(RootCause, ALostPeerOfSeveralNodesPointsToTheOthers) {
   EXPECT_NE(root_cause_block(first, {}, true).find("failed first"), std::string::npos);
 }
 
+TEST(RootCause, KilledRanksAreNamed) {
+  RankEnd first = ended(3, ""), second = ended(5, "");
+  first.dp = 0, first.pp = 1, first.tp = 1;
+  first.phase = "training";
+  first.step = 12;
+  EXPECT_EQ(killed_line({second}, "did not end within 2 s"), "killed, as it did not end within 2 s: rank 5");
+  EXPECT_EQ(killed_line({first, second}, "did not end within 2 s"),
+            "killed, as they did not end within 2 s: rank 3 (dp 0, pp 1, tp 1) in training, step 12, rank 5");
+  EXPECT_NE(killed_line(std::vector<RankEnd>(20, second), "x").find("rank 5 and 4 more"), std::string::npos);
+}
+
 TEST(RootCause, Texts) {
   EXPECT_EQ(rank_list({}), "");
   EXPECT_EQ(rank_list({4}), "4");

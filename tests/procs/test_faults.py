@@ -3,11 +3,12 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 import unittest
 
 import tiny
-from program import ProgramTest, layout_flags, read_bytes
+from program import PROGRAM, ProgramTest, layout_flags, read_bytes
 
 SOON = 10  # seconds from the fault to the end of the launcher (invariant HANG)
 PEER_LOST, HANG = 6, 7
@@ -155,6 +156,8 @@ class Signals(FaultTest):
         process.send_signal(signal.SIGINT)
         done = self.finish(process, 60)
         self.assertEqual(done.code, 130, done)
+        self.assertIn("waiting up to 60 s for the ranks to finish their step (a second Ctrl-C ends them now)\n", done.err)
+        self.assertIn("had not ended at the second signal: ", done.err)
         self.assertLess(done.seconds, SOON, done)
         self.assert_nothing_left(1)
 
@@ -166,6 +169,8 @@ class Signals(FaultTest):
         done = self.finish(process, 60)
         self.assertEqual(done.code, 143, done)
         self.assertLess(done.seconds, SOON, done)
+        self.assertIn("stopping: waiting up to 1 s for the ranks to finish their step (a second signal ends them now)\n", done.err)
+        self.assertRegex(done.err, r"killed, as (it|they) did not end within \d+ s: .*rank 3 \(dp 1, pp 1, tp 0\) in training, step \d+")
         self.assert_nothing_left(1)
 
     def test_killed_launcher_leaves_no_orphan(self):
@@ -223,6 +228,50 @@ class Overflow(FaultTest):
         self.assertEqual(done.code, 9, done)
         self.assertIn("step 2", done.last_line)
         self.assertFalse(os.path.exists(self.path("run", "output")))
+
+
+class Limits(FaultTest):
+    """What a shell or a service manager takes away from the process."""
+
+    def limited(self, words, prefix, suffix=""):
+        return subprocess.run(["sh", "-c", f'ulimit -c 0; {prefix} "$@" {suffix}', "sh", PROGRAM, *words], env=self.environment(), cwd=self.folder,
+                              capture_output=True, text=True, timeout=120)
+
+    def test_closed_descriptors(self):
+        done = self.limited(self.words("2x1x2"), "", ">&- 2>&- <&-")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertIn(b"training 4 steps", read_bytes(self.path("run", "logs", "rank_0.log")))
+        self.assertEqual(len(self.metrics("run")[0]), 4)
+        done = self.limited(["launch", "--nproc_per_node=2", "--log_dir", self.path("logs"), "--", "sh", "-c", "echo to out; echo to err >&2"], "", ">&- 2>&- <&-")
+        self.assertEqual(done.returncode, 0)
+        for rank in range(2):
+            self.assertEqual(sorted(read_bytes(self.path("logs", f"rank_{rank}.log")).split(b"\n")), [b"", b"to err", b"to out"])
+
+    def test_no_memory_for_the_libraries(self):
+        done = self.limited(["--version"], "ulimit -v 400000;")
+        if done.returncode == 127:
+            self.skipTest("this torch is too large for the dynamic linker already")
+        if done.returncode == 0:
+            self.skipTest("this torch needs less")
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertTrue(done.stderr.startswith("plait: out of memory"), done.stderr)
+
+    def test_file_size_limit(self):
+        done = self.limited(self.words("2x1x1"), "ulimit -f 20;")
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn("File too large", done.stderr)
+        self.assertNotIn("signal 25", done.stderr)
+        # The limit is that of other programs, too, with the signal that they know.
+        done = self.limited(["launch", "--", "sh", "-c", "exec head -c 100000 /dev/zero > big"], "ulimit -f 20;")
+        self.assertLess(os.path.getsize(self.path("big")), 100000)
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("File size limit exceeded", done.stderr)
+
+    def test_deleted_current_folder(self):
+        done = self.limited(["--version"], "mkdir gone; cd gone; rmdir ../gone;")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the current folder does not exist any more", done.stderr)
+        self.assertNotIn("FATAL", done.stderr)
 
 
 class Crowd(FaultTest):

@@ -138,6 +138,7 @@ class OneNode(LaunchTest):
         self.assertIn("no such program", self.refused(2, "no-such-program"))
         self.assertIn("no program is named", self.refused(2, "--nproc_per_node=2"))
         self.assertIn("--log_dir", self.refused(2, "--redirects=3", "true"))
+        self.assertIn("--secret_file nope", self.refused(12, "--secret_file", "nope", "--", "true"))
         self.assertIn("cannot listen on 192.0.2.1", self.refused(5, "--nproc_per_node=2", "--master_addr=192.0.2.1", "--master_port=29511", "true"))
 
 

@@ -165,6 +165,12 @@ class Doctor(ProgramTest):
         self.assertIn("no folder", check["found"])
         self.assertTrue(check["remedy"])
 
+    def test_work_dir_that_is_not_there_yet(self):
+        check = self.checks(self.json("--work_dir", self.path("new")))["work_dir"]
+        self.assertIn("new is not there yet", check["found"])
+        check = self.checks(self.json("--work_dir", self.path("nope", "new")))["work_dir"]
+        self.assertIn(check["status"], ("warning", "FAIL"))
+
     def test_port_in_use(self):
         with socket.socket() as busy:
             busy.bind(("127.0.0.1", 0))
