@@ -44,6 +44,29 @@ void require_writable(const std::string& path) {
   AtomicFile probe(path);  // removes itself
 }
 
+// An output that is an input under any of its names would end it.
+void refuse_inputs_as_outputs(const Config& config, const CommandFlags& flags) {
+  namespace fs = std::filesystem;
+  std::vector<std::pair<std::string, std::string>> inputs = {{"dataset.valid.file", config.dataset.valid.file},
+                                                             {"dataset.train.file", config.dataset.train.file},
+                                                             {"the settings file", flags.settings.config_path},
+                                                             {"model.head_init", config.model.head_init}};
+  std::error_code failed;
+  for (const auto& item : fs::directory_iterator(config.model.path, failed))
+    inputs.emplace_back("a file of model.path", item.path().string());
+  for (const char* name : {"output", "logits"}) {
+    const std::string output = flags.value(name);
+    if (output.empty()) continue;
+    for (const auto& [what, input] : inputs)
+      if (!input.empty() && fs::equivalent(output, input, failed))
+        throw_error(ExitCode::kUsage, "--", name, " ", output, " is ", what, " ", input, ", which it would overwrite; name another file");
+  }
+  const std::string output = flags.value("output"), logits = flags.value("logits");
+  if (!output.empty() && !logits.empty() &&
+      fs::weakly_canonical(fs::absolute(output), failed) == fs::weakly_canonical(fs::absolute(logits), failed))
+    throw_error(ExitCode::kUsage, "--output and --logits are both ", output, "; name another file for one of them");
+}
+
 // Scores in the shortest form that reads back to the same number.
 std::string prediction_line(int64_t row, const at::Tensor& probabilities, const LabelMap& labels) {
   const float* p = probabilities.const_data_ptr<float>();
@@ -91,12 +114,13 @@ int eval_command(int argc, char** argv) {
   bool talks = place.talks();
   RunInputs inputs;
   before_meeting(config, place, [&] {
+    refuse_inputs_as_outputs(config, flags);
     if (talks) require_writable(flags.value("output"));
     inputs = prepare_inputs(config, RunKind::kEvaluate, "", [talks](const std::string& line) {
       if (talks) log_info(line);
     });
   });
-  return run_ranks(config, place, "", [&](Mesh& mesh, const auto& say, const RunControl&) {
+  return run_ranks(config, place, "", &inputs, [&](Mesh& mesh, const auto& say, const RunControl&) {
     auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);
     EvalResult result = evaluate(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
     if (mesh.rank() != 0) return 0;
@@ -135,13 +159,14 @@ int predict_command(int argc, char** argv) {
   bool talks = place.talks();
   RunInputs inputs;
   before_meeting(config, place, [&] {
+    refuse_inputs_as_outputs(config, flags);
     if (talks)
       for (const char* name : {"output", "logits"}) require_writable(flags.value(name));
     inputs = prepare_inputs(config, RunKind::kPredict, "", [talks](const std::string& line) {
       if (talks) log_info(line);
     });
   });
-  return run_ranks(config, place, "", [&](Mesh& mesh, const auto& say, const RunControl&) {
+  return run_ranks(config, place, "", &inputs, [&](Mesh& mesh, const auto& say, const RunControl&) {
     auto model = load_model(inputs, mesh, mesh.world().device(), /*training=*/false, say);
     at::Tensor logits = predict_logits(config, *model, mesh, inputs.valid, rows_per_micro_batch(config));
     if (mesh.rank() != 0) return 0;

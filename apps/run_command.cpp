@@ -20,9 +20,10 @@
 #include "plait/elastic/pet_environment.h"
 #include "plait/elastic/plait_variables.h"
 #include "plait/plan/layout_check.h"
+#include "plait/rendezvous/hello.h"
 #include "plait/rendezvous/secret.h"
 #include "plait/tensor/allocator.h"
-#include "plait/train/run_inputs.h"
+#include "plait/train/input_contents.h"
 
 namespace plait {
 
@@ -36,6 +37,21 @@ std::string normal_name(std::string name) {
 bool looks_like_flag(const std::string& word) { return word.size() > 2 && word[0] == '-' && word[1] == '-'; }
 
 constexpr const char* kPlaceFlags[] = {"bind", "job_id", "rdzv_timeout", "stop_grace"};
+
+// A path that came out empty is mostly a shell variable that is not set; the run would then write to / or take what is in the settings file.
+void refuse_empty_paths(const CommandLine& command) {
+  constexpr const char* kPaths[] = {"work_dir",   "train.work_dir",     "output_dir",         "model",     "model.path",     "train_file",
+                                    "valid_file", "dataset.train.file", "dataset.valid.file", "head_init", "model.head_init"};
+  auto check = [&](const std::string& shown, const std::string& name, const std::string& value) {
+    if (value.empty() && std::find(std::begin(kPaths), std::end(kPaths), normal_name(name)) != std::end(kPaths))
+      throw_error(ExitCode::kUsage, shown, " is empty (an unset shell variable?); name a file or folder, or leave it out");
+  };
+  for (const auto& [name, value] : command.flags) check("--" + name, name, value);
+  for (const auto& set : command.sets) {
+    auto equals = std::min(set.find('='), set.size());
+    if (equals < set.size()) check("--set " + set, set.substr(0, equals), set.substr(equals + 1));
+  }
+}
 
 // auto | shm | gloo | nccl -> what carries the messages of this run's device.
 std::string resolve_backend(const Config& config) {
@@ -90,7 +106,8 @@ int threads_of_rank(int64_t local_world_size) {
   return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, local_world_size)));
 }
 
-int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& watch, const RankBody& body) {
+// Forked ranks (inputs null) share what one process has read.
+int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& watch, const RunInputs* inputs, const RankBody& body) {
   RunControl control = watch.control();
   MeshLayout layout = layout_of(config);
   Coordinate place = layout.coordinate_of(env.rank);
@@ -98,7 +115,11 @@ int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& wa
   control.enter(RankPhase::kConnect);
   install_caching_allocator();
   at::set_num_threads(threads_of_rank(env.local_world_size));
-  auto mesh = connect_mesh(layout, rendezvous_options(config, env));
+  RendezvousOptions options = rendezvous_options(config, env);
+  if (inputs && env.world_size > 1)
+    for (const auto& input : input_contents(*inputs))
+      options.config_text += rendezvous::contents_line(input.name, input.digest, input.path);
+  auto mesh = connect_mesh(layout, options);
   control.enter(RankPhase::kLoad);
   int code = body(
       *mesh, [](const std::string& line) { log_info(line); }, control);
@@ -139,6 +160,12 @@ std::string CommandFlags::value(const std::string& name) const {
 
 CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& own, bool config_argument) {
   CommandFlags flags;
+  auto take_file = [&](const std::string& path) {
+    if (!flags.settings.config_path.empty())
+      throw_error(ExitCode::kUsage, "two settings files: ", flags.settings.config_path, " and ", path,
+                  "; give one, and --set a.b=c for the rest");
+    flags.settings.config_path = path;
+  };
   auto next_is_value = [&](int i) { return i + 1 < argc && !looks_like_flag(argv[i + 1]); };
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
@@ -147,11 +174,10 @@ CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& o
       continue;
     }
     if (!looks_like_flag(word)) {
+      if (word[0] == '-')
+        throw_error(ExitCode::kUsage, "unknown flag ", word, "; flags have two dashes and a name, as --lr; -h shows the help");
       if (!config_argument) throw_error(ExitCode::kUsage, "unexpected argument '", word, "': every input of this command is a --flag");
-      if (!flags.settings.config_path.empty())
-        throw_error(ExitCode::kUsage, "two settings files: ", flags.settings.config_path, " and ", word,
-                    "; give one, and --set a.b=c for the rest");
-      flags.settings.config_path = word;
+      take_file(word);
       continue;
     }
     auto equals = word.find('=');
@@ -163,11 +189,13 @@ CommandFlags read_flags(int argc, char** argv, const std::vector<std::string>& o
     }
     std::string value = inline_value ? word.substr(equals + 1) : next_is_value(i) ? argv[++i] : "true";
     if (name == "set") flags.settings.sets.push_back(value);
-    else if (name == "config") flags.settings.config_path = value;
+    else if (name == "config") take_file(value);
     else if (std::find(own.begin(), own.end(), name) != own.end() ||
              std::find(std::begin(kPlaceFlags), std::end(kPlaceFlags), name) != std::end(kPlaceFlags))
       flags.own.emplace_back(name, value);
     else flags.settings.flags.emplace_back(name, value);
+    if (value.empty() && (name == "data" || name == "output" || name == "logits" || name == "config"))
+      throw_error(ExitCode::kUsage, "--", name, " is empty (an unset shell variable?); name a file");
   }
   return flags;
 }
@@ -212,6 +240,7 @@ Config load_launched_config(const CommandFlags& flags, const RunPlace& place, st
 }  // namespace
 
 Config load_command_config(const CommandFlags& flags, const RunPlace& place) {
+  refuse_empty_paths(flags.settings);
   std::vector<std::string> notices;
   if (place.launched) notices = place.launched->notices;
   Config config = load_launched_config(flags, place, &notices);
@@ -254,7 +283,7 @@ void before_meeting(const Config& config, const RunPlace& place, const std::func
   }
 }
 
-int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RankBody& body) {
+int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RunInputs* inputs, const RankBody& body) {
   MeshLayout layout = layout_of(config);
   int64_t world = layout.world_size();
   refuse_crowd(config, place);
@@ -262,7 +291,7 @@ int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir,
   if (place.launched || world == 1) {
     RankEnvironment env = place.launched.value_or(RankEnvironment{});
     if (!place.watch) place.watch = std::make_unique<RankWatch>(env);
-    return run_one_rank(config, env, *place.watch, body);
+    return run_one_rank(config, env, *place.watch, inputs, body);
   }
   LaunchOptions options;
   options.num_ranks = world;
@@ -275,7 +304,7 @@ int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir,
   options.stop_grace = place.stop_grace;
   options.body = [&](const RankEnvironment& env) {
     RankWatch watch(env);
-    return run_one_rank(config, env, watch, body);
+    return run_one_rank(config, env, watch, nullptr, body);
   };
   return launch_local_ranks(options);
 }

@@ -12,6 +12,7 @@
 #include "plait/config/load_config.h"
 #include "plait/elastic/environment.h"
 #include "plait/elastic/rank_watch.h"
+#include "plait/train/run_inputs.h"
 
 namespace plait {
 
@@ -60,8 +61,8 @@ void before_meeting(const Config& config, const RunPlace& place, const std::func
 using RankBody = std::function<int(Mesh& mesh, const std::function<void(const std::string&)>& say, const RunControl& control)>;
 
 // Runs `body` on every rank of the layout: in this process when there is one rank or a launcher started us, else in forked local ranks.
-// Returns the exit code.
-int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RankBody& body);
+// Ranks that a launcher started read their files themselves: they compare what `inputs` (null: none) hold. Returns the exit code.
+int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RunInputs* inputs, const RankBody& body);
 
 // auto | cpu | cuda -> the device of this rank. Error(kResource) when cuda is asked for and not possible.
 std::string resolve_device(const Config& config);

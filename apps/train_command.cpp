@@ -89,13 +89,14 @@ int train_command(int argc, char** argv) {
     }
     inputs = prepare_inputs(config, RunKind::kTrain, config.train.work_dir + "/cache", say);
   });
-  return run_ranks(config, place, config.train.work_dir + "/logs", [&](Mesh& mesh, const auto& say_rank, const RunControl& control) {
-    Trainer trainer(inputs, mesh, mesh.world().device(), say_rank, control);
-    TrainSummary summary = trainer.run();
-    if (summary.stop_signal != 0) return 128 + summary.stop_signal;
-    if (mesh.rank() == 0) report(summary, say_rank);
-    return 0;
-  });
+  return run_ranks(config, place, config.train.work_dir + "/logs", &inputs,
+                   [&](Mesh& mesh, const auto& say_rank, const RunControl& control) {
+                     Trainer trainer(inputs, mesh, mesh.world().device(), say_rank, control);
+                     TrainSummary summary = trainer.run();
+                     if (summary.stop_signal != 0) return 128 + summary.stop_signal;
+                     if (mesh.rank() == 0) report(summary, say_rank);
+                     return 0;
+                   });
 }
 
 }  // namespace plait

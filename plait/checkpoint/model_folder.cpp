@@ -91,6 +91,14 @@ std::vector<std::string> side_files(const std::string& model_dir) {
   return found;
 }
 
+void refuse_foreign_folder(const std::string& folder) {
+  std::error_code failed;
+  if (!fs::exists(folder, failed)) return;
+  if (fs::is_directory(folder, failed) && (fs::is_empty(folder, failed) || fs::exists(folder + "/config.json", failed))) return;
+  throw_error(ExitCode::kUsage, "cannot write a model to ", folder,
+              ": it is there already and is not a model folder; nothing in it was touched");
+}
+
 std::string FolderSwap::temporary_path(const std::string& folder, const std::string& suffix) {
   return folder_path(folder).string() + ".tmp-" + suffix;
 }
@@ -101,9 +109,7 @@ FolderSwap::FolderSwap(const std::string& folder, const std::string& suffix)
   fs::path parent = fs::path(folder_).parent_path();
   fs::create_directories(parent, failed);
   if (failed) throw_file_error("create the folder", parent.string(), failed.value());
-  if (fs::exists(folder_) && !(fs::is_directory(folder_) && (fs::is_empty(folder_, failed) || fs::exists(folder_ + "/config.json"))))
-    throw_error(ExitCode::kUsage, "cannot write a model to ", folder_,
-                ": it is there already and is not a model folder; nothing in it was touched");
+  refuse_foreign_folder(folder_);
   std::string leftover = fs::path(folder_).filename().string() + ".tmp-";
   for (const auto& item : fs::directory_iterator(parent, failed)) {
     std::error_code ignored;

@@ -20,6 +20,9 @@ std::string updated_config_json(const std::string& source, const ConfigUpdate& u
 // Tokenizer and generation files of a model folder that are there, as full paths.
 std::vector<std::string> side_files(const std::string& model_dir);
 
+// Error(kUsage) when something stands at `folder` that is not a model folder and not empty: it would not be replaced.
+void refuse_foreign_folder(const std::string& folder);
+
 // A folder that appears under its name whole or not at all; one process uses it. What stood there before stays until commit().
 // Only one writer of a folder at a time (the trainer holds the lock of its work_dir): left-overs of a killed one are removed.
 // Errors: as throw_file_error; Error(kUsage) when the name is taken by something that is not a model folder.

@@ -98,6 +98,7 @@ void check_run_outputs(const Config& config) {
   auto no_effect = [&](const std::string& name, bool differs, const char* remedy) {
     if (differs) refuse(name, config.where(name), " has no effect ", remedy, ", or leave it out");
   };
+  if (t.work_dir.empty()) refuse("train.work_dir", config.where("train.work_dir"), " is empty; name the folder that the run writes into");
   if (t.early_stop.patience > 0 && config.evaluation.strategy == EvalStrategy::kNo)
     refuse("train.early_stop.patience ", t.early_stop.patience, config.where("train.early_stop.patience"),
            " needs evaluations, and evaluation.period.eval_strategy is no", config.where("evaluation.period.eval_strategy"),

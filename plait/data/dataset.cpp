@@ -154,6 +154,25 @@ int64_t Dataset::num_dropped_tokens() const { return block_ ? block_->num_droppe
 bool Dataset::has_labels() const { return classes_ != nullptr; }
 bool Dataset::from_cache() const { return block_ && block_->from_cache; }
 
+std::string Dataset::digest() const {
+  if (!block_) return "no rows";
+  XXH3_state_t* state = XXH3_createState();
+  PLAIT_CHECK(state);
+  XXH3_128bits_reset(state);
+  auto add = [&](auto column) {
+    uint64_t num_bytes = column.size_bytes();
+    XXH3_128bits_update(state, &num_bytes, sizeof num_bytes);
+    XXH3_128bits_update(state, column.data(), num_bytes);
+  };
+  add(block_->offsets);
+  add(block_->document_starts);
+  for (auto column : {block_->ids, block_->attention_mask, block_->token_types, block_->labels}) add(column);
+  if (classes_) add(std::span<const int32_t>(*classes_));
+  XXH128_hash_t hash = XXH3_128bits_digest(state);
+  XXH3_freeState(state);
+  return cat(hash.high64, ":", hash.low64);
+}
+
 int64_t Dataset::row_length(int64_t row_index) const {
   PLAIT_CHECK(row_index >= 0 && row_index < size(), "row ", row_index, " of ", size());
   return block_->offsets[row_index + 1] - block_->offsets[row_index];

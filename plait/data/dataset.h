@@ -46,6 +46,7 @@ class Dataset {
   int64_t num_dropped_tokens() const;           // tail of the stream that filled no window
   bool has_labels() const;                      // classification: every row has a class
   bool from_cache() const;                      // read from a cache file instead of tokenised now
+  std::string digest() const;                   // of all rows and their classes: equal where these are
 
  private:
   friend class detail::RowBlock;

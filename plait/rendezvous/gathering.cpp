@@ -56,7 +56,11 @@ std::optional<std::string> Gathering::contradiction(const Hello& hello) const {
     return cat("the number of ranks (WORLD_SIZE) is ", reference_.world_size, " at ", first, " and ", hello.world_size, " at ", other,
                two_jobs_hint(hello));
   if (hello.rank < 0 || hello.rank >= reference_.world_size) return cat(other, " is not one of the ranks 0 to ", reference_.world_size - 1);
-  if (auto difference = first_difference(reference_.settings, hello.settings))
+  auto difference = first_difference(reference_.settings, hello.settings);
+  if (difference && difference->of_contents)
+    return cat("the inputs differ: ", difference->name, " has other contents at ", other, " (", difference->second, ") than at ", first,
+               " (", difference->first, "): all ranks need the same ones", two_jobs_hint(hello));
+  if (difference)
     return cat("the settings differ: ", difference->name, " is ", difference->first, " at ", first, " and ", difference->second, " at ",
                other, two_jobs_hint(hello));
   if (auto it = here_.find(hello.rank); it != here_.end())

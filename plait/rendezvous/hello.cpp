@@ -27,6 +27,9 @@ bool may_differ(std::string_view name) {
   return name.starts_with("dataset.") && name.ends_with(".file");
 }
 
+constexpr std::string_view kContentsOf = "contents of ";
+constexpr std::string_view kAbsent = "(not set)";
+
 std::string shortened(std::string_view line) {
   constexpr size_t kMostLineBytes = 4096, kShownBytes = 200;
   if (line.size() <= kMostLineBytes) return std::string(line);
@@ -59,6 +62,11 @@ Line split_line(std::string_view line) {
   return {line.substr(0, colon), line.substr(std::min(colon + 2, line.size()))};
 }
 
+// Value without what only messages need: a digest without its path.
+std::string_view compared(const Line& line) {
+  return line.name.starts_with(kContentsOf) ? line.value.substr(0, line.value.find(' ')) : line.value;
+}
+
 // The line of `text` that begins with `name`: all its names are different.
 std::optional<std::string_view> value_of(std::string_view text, std::string_view name) {
   std::optional<std::string_view> found;
@@ -70,6 +78,13 @@ std::optional<std::string_view> value_of(std::string_view text, std::string_view
 
 // Both values around the place where they differ, when they are long.
 SettingDifference shown(std::string_view name, std::string_view first, std::string_view second) {
+  if (name.starts_with(kContentsOf)) {
+    auto path = [](std::string_view value) {
+      size_t space = std::min(value.find(' '), value.size());
+      return value == kAbsent ? "not given" : clean(value.substr(std::min(space + 1, value.size())));
+    };
+    return {clean(name.substr(kContentsOf.size())), path(first), path(second), true};
+  }
   constexpr size_t kMost = 80;
   size_t same = 0;
   while (same < first.size() && same < second.size() && first[same] == second[same]) ++same;
@@ -78,7 +93,7 @@ SettingDifference shown(std::string_view name, std::string_view first, std::stri
     std::string text(value.substr(std::min(from, value.size()), kMost));
     return cat(from > 0 ? "..." : "", clean(text), from + kMost < value.size() ? "..." : "");
   };
-  return {clean(name), part(first), part(second)};
+  return {clean(name), part(first), part(second), false};
 }
 
 }  // namespace
@@ -142,10 +157,18 @@ std::string random_bytes(size_t count) {
   return bytes;
 }
 
+std::string contents_line(std::string_view name, std::string_view digest, std::string_view path) {
+  return cat(kContentsOf, name, ": ", digest, " ", clean(path.substr(path.size() - std::min<size_t>(path.size(), 200))), "\n");
+}
+
 std::string comparable_settings(std::string_view config_text) {
   std::vector<std::string> sections;
-  std::string out;
+  std::string out, contents;
   for_each_line(config_text, [&](std::string_view line) {
+    if (line.starts_with(kContentsOf)) {
+      contents += cat(line, "\n");
+      return;
+    }
     size_t indent = std::min(line.find_first_not_of(' '), line.size());
     std::string_view rest = line.substr(indent);
     sections.resize(std::min(sections.size(), indent / 2));
@@ -158,20 +181,20 @@ std::string comparable_settings(std::string_view config_text) {
     full += rest;
     if (!may_differ(split_line(full).name)) out += shortened(full) + "\n";
   });
-  if (out.size() > kMostSettingsBytes) return cat("all settings together: SHA-256 ", sha256_hex(out), "\n");
-  return out;
+  if (out.size() + contents.size() > kMostSettingsBytes) out = cat("all settings together: SHA-256 ", sha256_hex(out), "\n");
+  return out + contents;
 }
 
 std::optional<SettingDifference> first_difference(std::string_view first, std::string_view second) {
   if (first == second) return std::nullopt;
-  constexpr std::string_view kAbsent = "(not set)";
   std::optional<SettingDifference> found;
   auto look = [&](std::string_view here, std::string_view there, bool swapped) {
     for_each_line(here, [&](std::string_view line) {
       if (found) return;
       Line parts = split_line(line);
       std::string_view other = value_of(there, parts.name).value_or(kAbsent);
-      if (other != parts.value) found = swapped ? shown(parts.name, other, parts.value) : shown(parts.name, parts.value, other);
+      if (compared({parts.name, other}) == compared(parts)) return;
+      found = swapped ? shown(parts.name, other, parts.value) : shown(parts.name, parts.value, other);
     });
   };
   look(first, second, false);

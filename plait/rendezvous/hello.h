@@ -46,13 +46,18 @@ std::string proof(std::string_view secret, Prover prover, std::string_view serve
 
 std::string random_bytes(size_t count);
 
-// The lines of a resolved settings text (print_config) that must be equal on all ranks, as "a.b.c: value": folders and files that may
-// lie elsewhere on another machine are left out, very long values are replaced by their beginning and hash.
+// "contents of NAME: DIGEST PATH": a line for behind the settings text. What the file of setting NAME holds must be equal on all ranks;
+// where it lies is only said in messages.
+std::string contents_line(std::string_view name, std::string_view digest, std::string_view path);
+
+// The lines of a resolved settings text (print_config, contents_line) that must be equal on all ranks, as "a.b.c: value": folders and files
+// that may lie elsewhere on another machine are left out, very long values are replaced by their beginning and hash.
 std::string comparable_settings(std::string_view config_text);
 
 struct SettingDifference {
   std::string name;
-  std::string first, second;  // values, or "(not set)"
+  std::string first, second;  // values, or "(not set)"; of contents the paths
+  bool of_contents = false;   // of an input file
 };
 // The first setting in which two comparable_settings() differ.
 std::optional<SettingDifference> first_difference(std::string_view first, std::string_view second);

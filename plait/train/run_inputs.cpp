@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "plait/base/error.h"
+#include "plait/checkpoint/model_folder.h"
 #include "plait/data/sampler.h"
 #include "plait/plan/layout_check.h"
 #include "plait/train/load_model.h"
@@ -101,9 +102,11 @@ RunInputs prepare_inputs(const Config& config, RunKind kind, const std::string& 
     throw_error(ExitCode::kUsage, "dataset.labels names ", in.labels.size(), " classes, the model in ", config.model.path, " has ",
                 in.shape.num_labels);
   check_model_files(in, training);
-  if (training)
-    SavedWeights(config.train, plan_steps(in.train.size(), config.train.batch_size, config.train.max_epochs, config.train.max_steps))
-        .check_folders();
+  if (!training) return in;
+  refuse_foreign_folder(config.train.work_dir + "/output");
+  if (!config.dataset.valid.file.empty()) refuse_foreign_folder(config.train.work_dir + "/output_best");
+  SavedWeights(config.train, plan_steps(in.train.size(), config.train.batch_size, config.train.max_epochs, config.train.max_steps))
+      .check_folders();
   return in;
 }
 

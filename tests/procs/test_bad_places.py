@@ -41,6 +41,35 @@ class Folders(RefusalTest):
         self.assertEqual(done.code, USAGE, done)
         self.assertIn("not a model folder", done.err)
         self.assertEqual(os.listdir(self.path("run", "output")), ["thesis.txt"])
+        self.assertFalse(os.path.exists(self.path("run", "metrics.jsonl")), "a step was made")
+        os.rename(self.path("run", "output"), self.path("run", "output_best"))
+        self.refused(USAGE, ["output_best", "not a model folder"], self.words_to(self.path("run"), "--valid_file", self.rows))
+        self.assertFalse(os.path.exists(self.path("run", "metrics.jsonl")), "a step was made")
+        self.ok(*self.words_to(self.path("run")))  # no validation rows: nothing goes to output_best
+
+    def test_outputs_that_are_inputs(self):
+        shutil.copytree(tiny.BERT, self.path("model"))
+        os.symlink(self.rows, self.path("link.jsonl"))
+        settings = write_text(self.path("settings.yaml"), "task: text-classification\n")
+        before = read_bytes(self.rows)
+        for command, flag, output in (("predict", "--output", self.rows), ("predict", "--output", self.path("link.jsonl")), ("predict", "--logits", "rows.jsonl"),
+                                      ("predict", "--logits", self.path("model", "model.safetensors")), ("eval", "--output", self.rows),
+                                      ("eval", "--output", settings), ("eval", "--output", self.path("model", "config.json"))):
+            with self.subTest(f"{command} {flag} {output}"):
+                more = ["--output", "out.jsonl"] if flag == "--logits" else []
+                self.refused(USAGE, [flag, output, "overwrite"], [command, "--config", settings, "--model", self.path("model"), "--data", self.rows, flag, output, *more])
+        self.refused(USAGE, ["--logits", "another file"], ["predict", "--model", tiny.BERT, "--data", self.rows, "--output", "o", "--logits", self.path("o")])
+        self.assertEqual(read_bytes(self.rows), before)
+
+    def test_places_that_are_empty(self):
+        """An unset shell variable: as root, an empty work_dir would be /."""
+        for flag in ("--work_dir", "--train.work_dir", "--model", "--train_file", "--valid_file"):
+            self.refused(USAGE, [f"{flag} is empty", "unset shell variable"], ["train", "--model", tiny.BERT, "--train_file", self.rows, flag, ""])
+        self.refused(USAGE, "train.work_dir= is empty", self.words_to(self.path("run"), "--set", "train.work_dir="))
+        for flag in ("--data", "--output"):
+            self.refused(USAGE, f"{flag} is empty", ["eval", "--model", tiny.BERT, "--data", self.rows, flag, ""])
+        settings = write_text(self.path("settings.yaml"), f'model: {{path: {tiny.BERT}}}\ndataset: {{train: {{file: rows.jsonl}}}}\ntrain: {{work_dir: ""}}\n')
+        self.refused(USAGE, ["train.work_dir", "settings.yaml:3", "is empty"], ["train", settings])
 
     def test_work_dir_in_use(self):
         long = self.start(self.words_to(self.path("run"), "--set", "train.max_steps=100000"))
@@ -99,6 +128,19 @@ class Folders(RefusalTest):
         self.refused(RESOURCE, "No space left", ["predict", "--model", tiny.BERT, "--data", tiny.bert_rows(self.path("many.jsonl"), 1500), "--output",
                                                disk + "/out.jsonl"])
         self.assertFalse(os.path.exists(disk + "/out.jsonl"))
+
+    def test_full_disk_of_the_logs(self):
+        disk = self.mount("size=64k")
+        with open(disk + "/ballast", "wb") as f:
+            try:
+                f.write(b"x" * 10**5)
+                f.flush()
+            except OSError:
+                pass
+        done = self.ok("launch", "--nproc_per_node=2", "--log_dir", disk, "--", "sh", "-c", "for i in 1 2 3; do echo line $i; done")
+        self.assertEqual(done.out, "line 1\nline 2\nline 3\n", done)
+        for rank in range(2):
+            self.assertEqual(done.err.count(f"warning: {disk}/rank_{rank}.log: No space left on device; further lines of this rank are not logged\n"), 1, done)
 
 
 class Ports(RefusalTest):

@@ -2,7 +2,9 @@
 --rdzv_timeout 10, and nothing started that should not start: no rank is forked, no work_dir is made, no process is left.
 
 The rows of single processes are in bad_environments.py and bad_configs.py and in LAUNCH below; MEETINGS are several ranks that do not belong together."""
+import json
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -12,7 +14,7 @@ import unittest
 import tiny
 from bad_configs import BAD_CONFIGS
 from bad_environments import BAD_ENVIRONMENTS
-from program import ProgramTest, free_port, write_text
+from program import ProgramTest, free_port, read_bytes, read_json, write_text
 
 USAGE, RENDEZVOUS, RESOURCE, AUTH = 2, 5, 8, 12
 SLOWEST = 20
@@ -200,6 +202,45 @@ class Meetings(RowTest):
 
     def test_other_settings(self):
         self.assert_one_says(self.end(self.start_rank(0), self.start_rank(1, flags=["--set", "train.seed=7"])), RENDEZVOUS, "train.seed", "7")
+
+    def test_other_contents(self):
+        """The same names, another copy: of rows, settings of the model, weights."""
+        other = lambda name, seed: tiny.bert_rows(self.path(name), 12, seed=seed)
+        config = shutil.copytree(tiny.BERT, self.path("config"))
+        text = read_json(os.path.join(config, "config.json"))
+        write_text(os.path.join(config, "config.json"), json.dumps({**text, "layer_norm_eps": 1e-3}))
+        weights = shutil.copytree(tiny.BERT, self.path("weights"))
+        path = os.path.join(weights, "model.safetensors")
+        whole = bytearray(read_bytes(path))
+        whole[-3] ^= 1
+        with open(path, "wb") as f:
+            f.write(whole)
+        valid = ["--valid_file", self.rows]
+        for name, mine, theirs in (("dataset.train.file", self.rows, other("train.jsonl", 7)), ("dataset.valid.file", self.rows, other("valid.jsonl", 8)),
+                                   ("model.path/config.json", tiny.BERT, config), ("model.path/*.safetensors", tiny.BERT, weights)):
+            with self.subTest(name):
+                self.port = free_port()
+                flag = {"dataset.train.file": "--train_file", "dataset.valid.file": "--valid_file"}.get(name, "--model")
+                ranks = []
+                for rank, value in enumerate((mine, theirs)):
+                    words = [*self.train("--data_parallel_size", "2", "--rdzv_timeout", "10"), *valid]
+                    words[words.index(flag) + 1] = value
+                    ranks.append(self.start(words, env=self.environment(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
+                                                                        MASTER_PORT=str(self.port))))
+                done = self.end(*ranks)
+                self.assert_one_says(done, RENDEZVOUS, f"the inputs differ: {name} has other contents at rank 1 (host ", theirs, "than at rank 0 (host ", mine)
+                self.assertEqual([d.code for d in done], [RENDEZVOUS] * 2, "\n".join(map(str, done)))
+
+    def test_other_rows_of_an_evaluation(self):
+        data = [self.rows, tiny.bert_rows(self.path("other.jsonl"), 12, seed=7)]
+        for command in ("eval", "predict"):
+            with self.subTest(command):
+                port = str(free_port())
+                more = ["--output", self.path("out")] if command == "predict" else []
+                ranks = [self.start([command, "--model", tiny.BERT, "--data", data[rank], "--data_parallel_size", "2", "--rdzv_timeout", "10", *more],
+                                    env=self.environment(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
+                                                         MASTER_PORT=port)) for rank in range(2)]
+                self.assert_one_says(self.end(*ranks), RENDEZVOUS, "the inputs differ: dataset.valid.file has other contents at rank 1")
 
     def test_another_secret(self):
         a, b = self.secret("a", "one-secret-of-this-job-0123456789abcdef"), self.secret("b", "another-secret-0123456789abcdefghijkl")

@@ -66,6 +66,26 @@ TEST(Settings, TheFirstDifferenceIsNamed) {
   EXPECT_EQ(difference->first, "(not set)");
 }
 
+TEST(Settings, ContentsAreComparedWithoutTheirPaths) {
+  const std::string text = "seed: 0\n", here = contents_line("dataset.train.file", "1a", "/a/rows 1:");
+  const std::string one = comparable_settings(text + here);
+  EXPECT_FALSE(first_difference(one, comparable_settings(text + contents_line("dataset.train.file", "1a", "/b"))));
+  auto difference = first_difference(one, comparable_settings(text + contents_line("dataset.train.file", "2b", "/b")));
+  ASSERT_TRUE(difference && difference->of_contents);
+  EXPECT_EQ(difference->name, "dataset.train.file");
+  EXPECT_EQ(difference->first, "/a/rows 1:");
+  EXPECT_EQ(difference->second, "/b");
+  difference = first_difference(one, comparable_settings(text));
+  ASSERT_TRUE(difference && difference->of_contents);
+  EXPECT_EQ(difference->second, "not given");
+  std::string huge;
+  for (int i = 0; i < 20000; ++i) huge += cat("key", i, ": a value of some length\n");
+  EXPECT_TRUE(
+      first_difference(comparable_settings(huge + here), comparable_settings(huge + contents_line("dataset.train.file", "2b", "/b")))
+          ->of_contents);
+  EXPECT_TRUE(comparable_settings("contents of x:").size() < 20);
+}
+
 TEST(Settings, LongValuesAreComparedByHashAndShownWhereTheyDiffer) {
   std::string labels = "labels: [";
   for (int i = 0; i < 5000; ++i) labels += cat("label", i, ", ");
