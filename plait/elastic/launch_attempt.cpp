@@ -255,6 +255,7 @@ void LaunchAttempt::answer_signal(int signal) {
   send_all(signal);
   stop_began_ = Clock::now();
   deadline_ = stop_began_ + options_.stop_grace;
+  if (signal == SIGHUP) return;  // ends ranks at once, and nobody is there to read
   relay_.announce(cat("stopping: waiting up to ", options_.stop_grace.count() / 1000.0, " s for the ranks to finish their step (a second ",
                       signal == SIGINT ? "Ctrl-C" : "signal", " ends them now)"));
 }
@@ -288,6 +289,18 @@ RankEnd LaunchAttempt::describe(int64_t index) const {
   return end;
 }
 
+// Ranks tell each other why they fail, and one that was told may be gone before the one that told it.
+void LaunchAttempt::follow_blame() {
+  const RankProcess& first = ranks_[static_cast<size_t>(*first_cause_)];
+  const auto blamed = blamed_rank(relay_.last_error(*first_cause_));
+  if (!blamed || first.killed_by_signal()) return;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const RankProcess& rank = ranks_[i];
+    if (rank.rank == *blamed && rank.failed() && !rank.killed_by_signal() && rank.exit_code() == first.exit_code())
+      first_cause_ = static_cast<int64_t>(i);
+  }
+}
+
 LaunchAttempt::Outcome LaunchAttempt::finish() {
   // What a killed rank left unread or a grandchild holds open is not waited for.
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -299,6 +312,9 @@ LaunchAttempt::Outcome LaunchAttempt::finish() {
     return {0, stop_signal_};
   }
   if (!first_cause_) return {};
+  follow_blame();
+  const int code = ranks_[static_cast<size_t>(*first_cause_)].exit_code();
+  const bool missed_others = code == static_cast<int>(ExitCode::kRendezvous) || code == static_cast<int>(ExitCode::kPeerLost);
   std::vector<RankEnd> others;
   RankEnd first;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -311,6 +327,10 @@ LaunchAttempt::Outcome LaunchAttempt::finish() {
     end.stopped = !ended_before_stop_[i] && !end.lost_peer;
     if (is_first) first = end;
     else if (rank.failed()) others.push_back(end);
+    else if (missed_others && ended_before_stop_[i]) {
+      end.how = "had ended with exit code 0";
+      others.push_back(end);
+    }
   }
   first.message = relay_.last_error(*first_cause_);
   for (const char* tag : {"error: ", "plait: "})
@@ -320,7 +340,7 @@ LaunchAttempt::Outcome LaunchAttempt::finish() {
   if (options_.max_restarts > 0 && restart_count_ == options_.max_restarts)
     relay_.announce(cat("error: all ", options_.max_restarts, " restarts are used up"));
   relay_.announce(root_cause_block(first, others, options_.num_nodes > 1));
-  return {ranks_[static_cast<size_t>(*first_cause_)].exit_code(), 0};
+  return {code, 0};
 }
 
 LaunchAttempt::Outcome LaunchAttempt::run() {

@@ -51,6 +51,7 @@ class LaunchAttempt {
   void answer_signal(int signal);
   void kill_rest(const std::string& why);
   RankEnd describe(int64_t index) const;
+  void follow_blame();
   Outcome finish();
 
   const LaunchOptions& options_;

@@ -12,7 +12,12 @@ namespace plait {
 LaunchSignals::LaunchSignals() {
   sigset_t mask;
   sigemptyset(&mask);
-  for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&mask, signal);
+  sigaddset(&mask, SIGCHLD);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // Ignored by nohup, or by a shell for its background jobs: a blocked signal would reach us all the same.
+    struct sigaction now {};
+    if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&mask, signal);
+  }
   fd_ = FileDescriptor(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_.is_open()) throw_error(ExitCode::kResource, "cannot watch the ranks (signalfd): ", std::strerror(errno));
   ::sigprocmask(SIG_BLOCK, &mask, &old_mask_);

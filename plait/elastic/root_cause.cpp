@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 
 #include "plait/base/text.h"
 
@@ -36,6 +37,13 @@ std::string rank_text(const RankEnd& end) {
 std::string prefix_text(const RankEnd& end) {
   std::string text = cat(end.host, end.host.empty() ? "" : " ", end.rank);
   return end.dp < 0 ? text : cat(text, " (", end.dp, ",", end.pp, ",", end.tp, ")");
+}
+
+std::optional<int64_t> blamed_rank(const std::string& message) {
+  std::smatch found;
+  const std::regex kBlame("\\brank ([0-9]{1,9}) failed (while|first)");
+  if (!std::regex_search(message, found, kBlame)) return std::nullopt;
+  return std::stoll(found[1]);
 }
 
 std::string killed_line(const std::vector<RankEnd>& ranks, const std::string& why) {

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ std::string prefix_text(const RankEnd& end);
 // "error: rank 3 (dp 0, pp 1, tp 1) failed first, with exit code 4 (LOG): MESSAGE". `several_nodes`: other launchers have ranks of this job,
 // so that a rank that lost a peer points to them.
 std::string root_cause_block(const RankEnd& first, const std::vector<RankEnd>& others, bool several_nodes);
+
+// The other rank that a message says failed first: "rank 0 failed while exporting the model: ..." -> 0.
+std::optional<int64_t> blamed_rank(const std::string& message);
 
 // "killed, as they did not end within 60 s: rank 3 (dp 0, pp 1, tp 1) in training, step 12, rank 5 in loading"
 std::string killed_line(const std::vector<RankEnd>& ranks, const std::string& why);

@@ -75,6 +75,13 @@ TEST(RootCause, KilledRanksAreNamed) {
   EXPECT_NE(killed_line(std::vector<RankEnd>(20, second), "x").find("rank 5 and 4 more"), std::string::npos);
 }
 
+TEST(RootCause, BlamedRank) {
+  EXPECT_EQ(blamed_rank("error: rank 12 failed while exporting the model: disk full"), 12);
+  EXPECT_EQ(blamed_rank("plait: rank 0 failed first: why"), 0);
+  for (const char* none : {"", "error: rank 3 (dp 0, pp 1, tp 1): lost a peer", "rank x failed first", "rank 3 failed"})
+    EXPECT_FALSE(blamed_rank(none)) << none;
+}
+
 TEST(RootCause, Texts) {
   EXPECT_EQ(rank_list({}), "");
   EXPECT_EQ(rank_list({4}), "4");

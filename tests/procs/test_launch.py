@@ -123,6 +123,36 @@ class OneNode(LaunchTest):
             self.assertEqual(self.metrics(work_dir)[0][-1]["step"], int(found[1]))
             self.assert_nothing_left(1)
 
+    def test_the_rank_that_others_name_is_the_cause(self):
+        one = self.script("blame.sh", 'if [ $RANK = 1 ]; then echo "error: rank 0 failed while exporting the model: why" >&2; exit 8; fi\n'
+                                      'trap "" TERM; while ! grep -q failed "$1/rank_1.log"; do sleep 0.05; done; sleep 0.5; echo "error: why" >&2; exit 8\n')
+        err = self.refused(8, "--nproc_per_node=2", "--log_dir", self.path("logs"), one, self.path("logs"))
+        self.assertIn("error: rank 0 failed first, with exit code 8", err)
+
+    def test_a_rank_that_ended_well_too_early_is_mentioned(self):
+        one = self.script("early.sh", f'if [ $RANK = 1 ]; then touch {self.path("gone")}; exit 0; fi\n'
+                                      f'until test -e {self.path("gone")}; do sleep 0.05; done; sleep 1; exit 5\n')
+        err = self.refused(5, "--nproc_per_node=2", one)
+        self.assertIn("consequences: rank 1: had ended with exit code 0\n", err)
+
+    def test_ignored_signals_stay_ignored(self):
+        def ignore():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a script's "&"
+
+        wait = f"touch {self.path('started')}; until test -e {self.path('go')}; do sleep 0.05; done"
+        process = self.start(["launch", "--", "sh", "-c", wait], preexec_fn=ignore)
+        end = time.monotonic() + SOON
+        while not os.path.exists(self.path("started")):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        for number in (signal.SIGHUP, signal.SIGINT):
+            process.send_signal(number)
+        time.sleep(0.3)
+        write_text(self.path("go"), "")
+        done = self.finish(process, 60)
+        self.assertEqual((done.code, done.err), (0, ""), done)
+
     def test_a_killed_launcher_leaves_no_orphan_behind_wrappers(self):
         """The death signal of the kernel reaches the shell only; the program in it notices by the launcher's pipe."""
         wrapper = self.script("wrapper.sh", '"$@"\nexit $?\n')
