@@ -45,6 +45,8 @@ class Settings(RefusalTest):
         self.each({
             "absent": (USAGE, "nowhere.yaml", ["train", "nowhere.yaml"]),
             "two files": (USAGE, "two settings files", ["train", "a.yaml", "b.yaml"]),
+            "two --config": (USAGE, "two settings files", ["train", "--config", "a.yaml", "--config", "b.yaml"]),
+            "one dash": (USAGE, "unknown flag -x", ["train", "a.yaml", "-x"]),
             "empty": (USAGE, "no model given", file("empty.yaml", "")),
             "unknown key": (USAGE, ["unknown.yaml:4", "max_epoch", "max_epochs"], file("unknown.yaml", rest + "train:\n  max_epoch: 1\n")),
             "duplicate key": (USAGE, ["twice.yaml:5", "seed"], file("twice.yaml", rest + "train:\n  seed: 1\n  seed: 2\n")),
