@@ -255,6 +255,22 @@ TEST_F(CacheTest, SecondLoadReadsTheSameRows) {
   EXPECT_NE(refusal([&] { load(path, kCls); }).find("a.jsonl:2: row 1: unknown label \"w\""), std::string::npos);
 }
 
+TEST_F(CacheTest, TheDigestIsThatOfTheRows) {
+  auto digest = [&](const std::string& name, const std::string& text) {
+    labels_ = given_labels({"x", "w"});
+    return load(write(name, text), kCls).digest();
+  };
+  const std::string one = "{\"text\":\"abc\",\"label\":\"x\"}\n", two = "{\"text\":\"ab\",\"label\":\"x\"}\n";
+  const std::string made = digest("a.jsonl", one + two);
+  EXPECT_EQ(digest("a.jsonl", one + two), made);  // from the cache
+  EXPECT_EQ(digest("b.jsonl", one + "\n" + two), made);
+  for (const std::string& other :
+       {two + one, one, one + "{\"text\":\"ab\",\"label\":\"w\"}\n", one + "{\"text\":\"ac\",\"label\":\"x\"}\n"})
+    EXPECT_NE(digest("c.jsonl", other), made) << other;
+  options_.cache_dir = "";
+  EXPECT_EQ(digest("a.jsonl", one + two), made);  // in memory
+}
+
 TEST_F(CacheTest, EverythingTheRowsDependOnIsInTheKey) {
   std::string text = "a stream of some text, long enough for windows\n", path = write("a.txt", text);
   auto made_anew = [&] { return !load(path, kLm).from_cache(); };
