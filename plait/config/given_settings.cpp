@@ -95,6 +95,11 @@ void GivenSettings::add(const std::string& name, GivenSetting given) {
   auto it = by_name_.find(name);
   if (it != by_name_.end()) {
     const GivenSetting& first = it->second;
+    if (given.value.is_null()) return;  // "not given" contradicts nothing
+    if (first.value.is_null()) {
+      it->second = std::move(given);
+      return;
+    }
     // Names with another one's prefix are ours alone.
     throw_error(ExitCode::kUsage, is_pending_name(name) ? last_of(name) : name, " is given twice: as ", first.written, " (", first.origin,
                 ") and ", given.written, " (", given.origin, ")");

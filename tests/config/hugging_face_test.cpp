@@ -145,7 +145,8 @@ TEST(HuggingFace, NamesOfWholeDumps) {
   "ddp_find_unused_parameters": false, "ddp_timeout": 600, "full_determinism": false, "save_safetensors": true, "fp16_full_eval": false,
   "bf16_full_eval": false, "log_level": "passive", "logging_strategy": "steps", "optim_args": null, "label_names": null,
   "dataloader_pin_memory": true, "hub_model_id": "mine", "include_inputs_for_metrics": false, "lr_scheduler_kwargs": {},
-  "accelerator_config": {"split_batches": false}, "past_index": -1, "debug": [], "fsdp_min_num_params": 0})",
+  "accelerator_config": {"split_batches": false}, "past_index": -1, "debug": [], "fsdp_min_num_params": 0,
+  "do_train": false, "eval_strategy": "epoch", "evaluation_strategy": null, "tpu_metrics_debug": false, "dispatch_batches": null})",
                             "hf.json");
   ASSERT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.config.train.comm_timeout_seconds, 600);
