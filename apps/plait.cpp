@@ -11,6 +11,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "apps/command_help.h"
@@ -100,6 +101,10 @@ int main(int argc, char** argv) {
     return fail(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return fail(plait::ExitCode::kResource, "out of memory");
+  } catch (const std::system_error& error) {  // a std::thread that cannot be started throws this one
+    if (error.code() != std::errc::resource_unavailable_try_again)
+      return fail(plait::ExitCode::kBug, plait::cat("bug in plait: ", error.what()));
+    return fail(plait::ExitCode::kResource, "no thread can be started: memory (ulimit -v) or processes (ulimit -u) are used up");
   } catch (const std::exception& error) {
     return fail(plait::ExitCode::kBug, plait::cat("bug in plait: ", error.what()));
   } catch (...) {

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <system_error>
 
 #include "plait/base/log.h"
 
@@ -52,6 +53,10 @@ int run_guarded(const RankEnvironment& environment, const std::function<int(cons
   } catch (const std::bad_alloc&) {
     log_line(LogLevel::kError, "out of memory");
     return static_cast<int>(ExitCode::kResource);
+  } catch (const std::system_error& error) {  // a std::thread that cannot be started throws this one
+    const bool limit = error.code() == std::errc::resource_unavailable_try_again;
+    log_line(LogLevel::kError, limit ? "no thread can be started: memory (ulimit -v) or processes (ulimit -u) are used up" : error.what());
+    return static_cast<int>(limit ? ExitCode::kResource : ExitCode::kBug);
   } catch (const std::exception& error) {
     log_line(LogLevel::kError, error.what());
     return static_cast<int>(ExitCode::kBug);

@@ -17,7 +17,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <new>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "plait/base/log.h"
@@ -253,6 +255,18 @@ TEST_F(Launcher, StatusPageTellsStepPhaseAndCoordinateOfADeadRank) {
 TEST_F(Launcher, ExceptionThatIsNoErrorIsABug) {
   EXPECT_EQ(run(options(2, [](const RankEnvironment& env) -> int { throw std::runtime_error(cat("odd ", env.rank)); })), 1);
   EXPECT_NE(last_line(err_).find("with exit code 1: odd "), std::string::npos) << err_;
+}
+
+TEST_F(Launcher, MemoryAndThreadsThatRunOutAreResources) {
+  EXPECT_EQ(run(options(2, [](const RankEnvironment&) -> int { throw std::bad_alloc(); })), 8);
+  EXPECT_NE(last_line(err_).find("with exit code 8: out of memory"), std::string::npos) << err_;
+  EXPECT_EQ(run(options(2,
+                        [](const RankEnvironment&) -> int {
+                          throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+                        })),
+            8);
+  EXPECT_NE(last_line(err_).find("no thread can be started"), std::string::npos) << err_;
+  EXPECT_EQ(run(options(2, [](const RankEnvironment&) -> int { throw std::system_error(std::make_error_code(std::errc::io_error)); })), 1);
 }
 
 TEST_F(Launcher, RankThatIgnoresTermIsKilledAfterTheGrace) {
