@@ -163,6 +163,21 @@ class Torchrun(LauncherTest):
                 self.assertEqual(done.code, 0, done)
                 self.assert_same_run(name, reference)
 
+    def test_a_stale_copy_of_the_rows(self):
+        """Over the launcher's store too, ranks compare what their files hold."""
+        script = self.path("stale.sh")
+        other = tiny.bert_rows(self.path("other.jsonl"), 20, seed=9)
+        with open(script, "w", encoding="utf-8") as f:
+            f.write(f'#!/bin/sh\nif [ "$RANK" = 1 ]; then cp {other} rows1.jsonl; else cp rows.jsonl rows0.jsonl; fi\nexec "$@" --train_file rows$RANK.jsonl\n')
+        os.chmod(script, 0o755)
+        words = self.words("stale", "2x1x1")
+        at = words.index("--train_file")
+        done = self.launch(["-m", "torch.distributed.run", "--no-python", "--nproc_per_node=2", f"--master_port={free_port()}", script, PROGRAM, *words[:at],
+                            *words[at + 2:]])
+        self.assertNotEqual(done.code, 0, done)
+        self.assertIn("the inputs differ: dataset.train.file has other contents at rank 1", done.err)
+        self.assertFalse(os.path.exists(self.path("stale", "metrics.jsonl")), "a step was made")
+
     def test_a_restart_meets_again_on_the_launchers_store(self):
         """The first attempt's keys are still in the launcher's store when its second attempt begins."""
         script = self.path("once.sh")
