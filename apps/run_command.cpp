@@ -107,6 +107,12 @@ int threads_of_rank(int64_t local_world_size) {
 }
 
 // Forked ranks (inputs null) share what one process has read.
+// Torch's pool waits for ever for a thread that could not be started; std::jthread throws.
+void try_threads(int count) {
+  std::vector<std::jthread> trial;
+  for (int i = 1; i < count; ++i) trial.emplace_back([] {});
+}
+
 int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& watch, const RunInputs* inputs, const RankBody& body) {
   RunControl control = watch.control();
   MeshLayout layout = layout_of(config);
@@ -114,7 +120,9 @@ int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& wa
   control.status->set_coordinate(place.dp, place.pp, place.tp);
   control.enter(RankPhase::kConnect);
   install_caching_allocator();
-  at::set_num_threads(threads_of_rank(env.local_world_size));
+  const int num_threads = threads_of_rank(env.local_world_size);
+  try_threads(num_threads);
+  at::set_num_threads(num_threads);
   RendezvousOptions options = rendezvous_options(config, env);
   if (inputs && env.world_size > 1)
     for (const auto& input : input_contents(*inputs))
