@@ -106,13 +106,13 @@ int threads_of_rank(int64_t local_world_size) {
   return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, local_world_size)));
 }
 
-// Forked ranks (inputs null) share what one process has read.
 // Torch's pool waits for ever for a thread that could not be started; std::jthread throws.
 void try_threads(int count) {
   std::vector<std::jthread> trial;
   for (int i = 1; i < count; ++i) trial.emplace_back([] {});
 }
 
+// `inputs`: to compare with the other ranks'; null for forked ranks, which share what one process has read.
 int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& watch, const RunInputs* inputs, const RankBody& body) {
   RunControl control = watch.control();
   MeshLayout layout = layout_of(config);
