@@ -33,11 +33,12 @@ std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
 ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout) : rank_(rank), timeout_(timeout) {
   auto machine_key = [](int64_t r) { return cat("shm/machine/", r); };
   store.set(machine_key(rank), bytes_of(machine_identity()));
-  for (int64_t r = 0; r < world_size; ++r) machines_.push_back(text_of(store.get(machine_key(r))));
+  std::vector<std::string> machines;  // of every rank
+  for (int64_t r = 0; r < world_size; ++r) machines.push_back(text_of(store.get(machine_key(r))));
   seat_of_.assign(static_cast<size_t>(world_size), -1);
   int64_t seats = 0, leader = -1;
   for (int64_t r = 0; r < world_size; ++r) {
-    if (machines_[static_cast<size_t>(r)] != machines_[static_cast<size_t>(rank)]) continue;
+    if (machines[static_cast<size_t>(r)] != machines[static_cast<size_t>(rank)]) continue;
     if (leader < 0) leader = r;
     seat_of_[static_cast<size_t>(r)] = seats++;
   }
@@ -67,12 +68,17 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
     if (problem_.empty()) problem_ = answer;
   }
   page_.release_address();
-  // Who gives up because of a problem must not do so before all others have read the answers.
+  if (problem_.empty()) return;
+  std::fill(seat_of_.begin(), seat_of_.end(), -1);
+  // A problem may end the run. Rank 0, which may serve the store, goes on only when all others have read the answers; it looks instead
+  // of waiting, because one that has read them may be gone already.
+  if (rank != 0) store.set(cat("shm/known/", rank), bytes_of("yes"));
   std::vector<std::string> known;
-  for (int64_t r = 0; r < world_size; ++r) known.push_back(cat("shm/known/", r));
-  store.set(known[static_cast<size_t>(rank)], bytes_of("yes"));
-  store.wait(known, timeout);
-  if (!problem_.empty()) std::fill(seat_of_.begin(), seat_of_.end(), -1);
+  for (int64_t r = 1; r < world_size; ++r)
+    if (machines[static_cast<size_t>(r)] == machines[0]) known.push_back(cat("shm/known/", r));
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (rank == 0 && !store.check(known) && std::chrono::steady_clock::now() < latest)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 ShmRank::~ShmRank() {

@@ -69,8 +69,7 @@ class ShmRank {
 
   int64_t rank_;
   std::chrono::milliseconds timeout_;
-  std::vector<std::string> machines_;  // of every rank
-  std::vector<int64_t> seat_of_;       // by global rank; -1 on another machine
+  std::vector<int64_t> seat_of_;  // by global rank; -1 on another machine
   SharedMemory page_;
   std::string problem_;
   std::mutex mutex_;

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <vector>
 
-#include "plait/elastic/file_descriptor.h"
+#include "plait/base/file_descriptor.h"
 
 namespace plait {
 

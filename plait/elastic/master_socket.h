@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "plait/elastic/file_descriptor.h"
+#include "plait/base/file_descriptor.h"
 
 namespace plait {
 

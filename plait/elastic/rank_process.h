@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "plait/base/file_descriptor.h"
 #include "plait/elastic/environment.h"
-#include "plait/elastic/file_descriptor.h"
 
 namespace plait {
 

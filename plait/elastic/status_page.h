@@ -1,8 +1,8 @@
 // StatusPage: memory with one RankStatus that a rank and its launcher share through a descriptor (memfd). Movable; unmapped and closed once.
 #pragma once
 
+#include "plait/base/file_descriptor.h"
 #include "plait/base/rank_status.h"
-#include "plait/elastic/file_descriptor.h"
 
 namespace plait {
 
