@@ -199,7 +199,10 @@ TEST(RendezvousStore, ARankThatDiesEndsTheWaits) {
       3,
       [&](int rank) {
         auto store = detail::join_job(options_of(rank, 3, listener, milliseconds(60000))).store;
-        if (rank == 2) ::kill(::getpid(), SIGKILL);
+        if (rank == 2) {
+          std::this_thread::sleep_for(milliseconds(500));  // the others wait by then; one that comes later may find rank 0 gone, too
+          ::kill(::getpid(), SIGKILL);
+        }
         store->wait({"of rank 2"});
       },
       seconds(60));
