@@ -12,7 +12,11 @@ namespace plait {
 
 enum class Task { kTextClassification, kTextGeneration };
 enum class DType { kFloat32, kBFloat16, kFloat16, kFloat64 };
-enum class ScheduleKind { kGPipe, k1F1B, kInterleaved1F1B, kZeroBubbleH1, kZeroBubbleH2 };
+enum class ScheduleKind { kGPipe, k1F1B, kInterleaved1F1B, kZeroBubbleH1, kZeroBubbleH2, kZeroBubbleV, kAuto, kCustom };
+enum class CommStyle { kAuto, kP2P, kCollective };
+enum class GradientCompression { kNone, kBFloat16, kFloat16, kFloat8, kPowerSGD, kTopK, kNccl };
+enum class BorderCompression { kNone, kBFloat16, kFloat16, kFloat8 };
+enum class Affinity { kAuto, kNone };
 enum class OptimizerKind { kAdamW, kAdam, kSGD };
 enum class LrSchedulerKind { kLinear, kCosine, kConstant, kStep, kMultiStep, kExponential, kPolynomial, kRamp, kInverseSqrt };
 enum class WarmupKind { kLinear, kConstant, kExponential };
@@ -56,10 +60,14 @@ struct DistributedConfig {
   int64_t gradient_accumulation_steps = 1;  // micro-batches a step on one data rank
   bool sequence_parallel = false;
   ScheduleKind schedule = ScheduleKind::k1F1B;
+  std::string schedule_file;             // schedule custom: the text form of docs/schedules.md
+  int64_t pipeline_memory_bytes = 0;     // schedule auto: for activations in flight on one rank; 0 = what the machine has free
   std::vector<int64_t> pipeline_layers;  // layers of each stage; empty = balanced by cost
   int64_t zero_stage = 0;
   int64_t bucket_size_bytes = 25 << 20;  // data-parallel gradient bucket
   bool overlap_grad_reduce = true;
+  bool overlap_tensor_comm = true;    // input gradients travel while weight gradients are computed
+  bool overlap_pipeline_comm = true;  // receives are posted ahead
 };
 
 struct OptimizerConfig {
@@ -89,8 +97,29 @@ struct LrSchedulerConfig {
   double min_lr = 0.0;                          // cosine, polynomial: the learning rate at the end
 };
 
+struct CommPriorityConfig {  // p2p: rings of sends and receives, in pieces beside the products; collective: the backend's own
+  CommStyle tensor_parallel = CommStyle::kAuto;
+  CommStyle data_parallel = CommStyle::kAuto;
+};
+
+struct CommCompressionConfig {  // of gradients over the data axis, with error feedback but for nccl
+  GradientCompression algorithm = GradientCompression::kNone;
+  int64_t threshold_bytes = 64 << 10;                     // smaller messages go as they are
+  int64_t rank = 4;                                       // powersgd: columns of the factors
+  double ratio = 0.01;                                    // topk: share of the elements that is sent
+  BorderCompression pipeline = BorderCompression::kNone;  // activations and gradients between pipeline stages
+};
+
 struct CommConfig {
-  std::string backend = "auto";  // auto | shm | gloo | nccl
+  std::string backend = "auto";  // auto | shm | gloo | nccl | mpi
+  CommPriorityConfig priority;
+  CommCompressionConfig compression;
+};
+
+struct ProfileConfig {
+  std::string trace_file;  // Chrome trace of all ranks (Perfetto, chrome://tracing); empty = none
+  int64_t first_step = 3;  // 1-based
+  int64_t num_steps = 3;
 };
 
 struct EarlyStopConfig {
@@ -135,7 +164,9 @@ struct TrainConfig {
   bool progress_bar = true;         // on a terminal; false = lines as elsewhere
   std::string device = "auto";      // auto | cpu | cuda
   double comm_timeout_seconds = 600;
+  Affinity cpu_affinity = Affinity::kAuto;  // auto: ranks that take all cores of a machine stay on their own ones
   CommConfig comm;
+  ProfileConfig profile;
   DistributedConfig distributed;
   OptimizerConfig optimizer;
   LrSchedulerConfig lr_scheduler;

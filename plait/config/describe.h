@@ -97,6 +97,15 @@ void describe_distributed(Visitor& visit, C& c) {
       SettingInfo{.name = at + "sequence_parallel", .effect = "split norms and dropout over the tensor-parallel ranks along the sequence"},
       c.sequence_parallel);
   visit(SettingInfo{.name = at + "schedule", .effect = "order of the pipeline's forwards and backwards"}, c.schedule);
+  visit(
+      SettingInfo{.name = at + "schedule_file", .effect = "schedule custom: file with its text form (docs/schedules.md)", .is_path = true},
+      c.schedule_file);
+  visit(SettingInfo{.name = at + "pipeline_memory_bytes",
+                    .effect = "schedule auto: memory of one rank for activations in flight; free = what the machine has free, shared out",
+                    .unit = "bytes",
+                    .range = counts(0),
+                    .zero_word = "free"},
+        c.pipeline_memory_bytes);
   visit(SettingInfo{.name = at + "pipeline_layers",
                     .effect = "layers of each (virtual) stage; empty = balanced by cost",
                     .unit = "layers",
@@ -113,6 +122,55 @@ void describe_distributed(Visitor& visit, C& c) {
         c.bucket_size_bytes);
   visit(SettingInfo{.name = at + "overlap_grad_reduce", .effect = "reduce gradients while the last backward still runs"},
         c.overlap_grad_reduce);
+  visit(SettingInfo{.name = at + "overlap_tensor_comm",
+                    .effect = "sum input gradients over the tensor ranks while the weight gradients are computed"},
+        c.overlap_tensor_comm);
+  visit(SettingInfo{.name = at + "overlap_pipeline_comm", .effect = "post the pipeline's receives ahead of their use"},
+        c.overlap_pipeline_comm);
+}
+
+template <class Visitor, class C>
+void describe_comm(Visitor& visit, C& c) {
+  const std::string priority = "train.comm.priority.", compression = "train.comm.compression.";
+  visit(
+      SettingInfo{.name = "train.comm.backend",
+                  .effect = "what carries messages: auto = nccl on CUDA devices, else shared memory between ranks of one machine and gloo "
+                            "across machines; mpi: under mpirun or srun",
+                  .words = {"auto", "shm", "gloo", "nccl", "mpi"}},
+      c.backend);
+  visit(SettingInfo{.name = priority + "tensor_parallel",
+                    .effect = "p2p = rings of sends and receives in pieces, between the pieces of the products; collective = the backend's "
+                              "collectives; auto = collective"},
+        c.priority.tensor_parallel);
+  visit(SettingInfo{.name = priority + "data_parallel", .effect = "the same for the gradients over the data ranks"},
+        c.priority.data_parallel);
+  visit(SettingInfo{.name = compression + "algorithm",
+                    .effect = "of gradients over the data ranks: bf16, fp16, fp8, powersgd and topk with error feedback; nccl = 16-bit "
+                              "messages through the backend's collective"},
+        c.compression.algorithm);
+  visit(SettingInfo{.name = compression + "threshold_bytes",
+                    .effect = "gradient buckets smaller than this go as they are",
+                    .unit = "bytes",
+                    .range = counts(0),
+                    .aliases = {compression + "threshold"}},
+        c.compression.threshold_bytes);
+  visit(SettingInfo{.name = compression + "rank", .effect = "powersgd: columns of the two factors of a matrix", .range = {1, 1024}},
+        c.compression.rank);
+  visit(SettingInfo{.name = compression + "ratio", .effect = "topk: share of the elements that is sent", .range = {0, 1, true, false}},
+        c.compression.ratio);
+  visit(SettingInfo{.name = compression + "pipeline", .effect = "type of activations and gradients on the way between pipeline stages"},
+        c.compression.pipeline);
+}
+
+template <class Visitor, class C>
+void describe_profile(Visitor& visit, C& c) {
+  visit(SettingInfo{.name = "train.profile.trace_file",
+                    .effect = "Chrome trace (Perfetto) of all ranks, written at the end; empty = none",
+                    .is_path = true},
+        c.trace_file);
+  visit(SettingInfo{.name = "train.profile.first_step", .effect = "first step in the trace", .unit = "steps", .range = counts(1)},
+        c.first_step);
+  visit(SettingInfo{.name = "train.profile.num_steps", .effect = "steps in the trace", .unit = "steps", .range = {1, 1000}}, c.num_steps);
 }
 
 template <class Visitor, class C>
@@ -281,11 +339,12 @@ void describe_train(Visitor& visit, C& c) {
                     .range = {0, 1e9, true, false}},
         c.comm_timeout_seconds);
   visit(
-      SettingInfo{.name = "train.comm.backend",
-                  .effect = "what carries messages: auto = nccl on CUDA devices, else shared memory between ranks of one machine and gloo "
-                            "across machines",
-                  .words = {"auto", "shm", "gloo", "nccl"}},
-      c.comm.backend);
+      SettingInfo{
+          .name = "train.cpu_affinity",
+          .effect = "auto = each rank stays on cores of its own when the ranks of this machine take all of its cores, one thread a core"},
+      c.cpu_affinity);
+  describe_comm(visit, c.comm);
+  describe_profile(visit, c.profile);
   describe_distributed(visit, c.distributed);
   describe_optimizer(visit, c.optimizer);
   describe_lr_scheduler(visit, c.lr_scheduler);

@@ -24,8 +24,23 @@ inline EnumWords<DType> enum_words(DType) {
 inline EnumWords<ScheduleKind> enum_words(ScheduleKind) {
   return {
       {"gpipe", ScheduleKind::kGPipe},        {"1f1b", ScheduleKind::k1F1B},          {"interleaved_1f1b", ScheduleKind::kInterleaved1F1B},
-      {"zb_h1", ScheduleKind::kZeroBubbleH1}, {"zb_h2", ScheduleKind::kZeroBubbleH2}, {"interleaved", ScheduleKind::kInterleaved1F1B}};
+      {"zb_h1", ScheduleKind::kZeroBubbleH1}, {"zb_h2", ScheduleKind::kZeroBubbleH2}, {"zb_v", ScheduleKind::kZeroBubbleV},
+      {"auto", ScheduleKind::kAuto},          {"custom", ScheduleKind::kCustom},      {"interleaved", ScheduleKind::kInterleaved1F1B}};
 }
+inline EnumWords<CommStyle> enum_words(CommStyle) {
+  return {{"auto", CommStyle::kAuto}, {"p2p", CommStyle::kP2P}, {"collective", CommStyle::kCollective}};
+}
+inline EnumWords<GradientCompression> enum_words(GradientCompression) {
+  using G = GradientCompression;
+  return {{"none", G::kNone}, {"bf16", G::kBFloat16}, {"fp16", G::kFloat16},      {"fp8", G::kFloat8},      {"powersgd", G::kPowerSGD},
+          {"topk", G::kTopK}, {"nccl", G::kNccl},     {"bfloat16", G::kBFloat16}, {"float16", G::kFloat16}, {"float8", G::kFloat8}};
+}
+inline EnumWords<BorderCompression> enum_words(BorderCompression) {
+  using B = BorderCompression;
+  return {{"none", B::kNone},         {"bf16", B::kBFloat16},   {"fp16", B::kFloat16}, {"fp8", B::kFloat8},
+          {"bfloat16", B::kBFloat16}, {"float16", B::kFloat16}, {"float8", B::kFloat8}};
+}
+inline EnumWords<Affinity> enum_words(Affinity) { return {{"auto", Affinity::kAuto}, {"none", Affinity::kNone}}; }
 inline EnumWords<OptimizerKind> enum_words(OptimizerKind) {
   return {{"AdamW", OptimizerKind::kAdamW}, {"Adam", OptimizerKind::kAdam}, {"SGD", OptimizerKind::kSGD},
           {"adamw", OptimizerKind::kAdamW}, {"adam", OptimizerKind::kAdam}, {"sgd", OptimizerKind::kSGD}};

@@ -42,6 +42,9 @@ int64_t in_flight_limit(ScheduleKind kind, int64_t pp_size, int64_t chunks, int6
     case ScheduleKind::kInterleaved1F1B: return detail::interleaved_in_flight(pp_size, chunks, m, rank);
     case ScheduleKind::kZeroBubbleH1: return detail::zero_bubble_in_flight(pp_size, m, rank, false);
     case ScheduleKind::kZeroBubbleH2: return detail::zero_bubble_in_flight(pp_size, m, rank, true);
+    case ScheduleKind::kZeroBubbleV:
+    case ScheduleKind::kAuto:
+    case ScheduleKind::kCustom: break;
   }
   return m;
 }
@@ -67,6 +70,9 @@ Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipel
       break;
     case ScheduleKind::kZeroBubbleH1:
     case ScheduleKind::kZeroBubbleH2: detail::insert_messages(schedule, detail::zero_bubble_order(pp_size, m, fill_warm_up)); break;
+    case ScheduleKind::kZeroBubbleV:
+    case ScheduleKind::kAuto:
+    case ScheduleKind::kCustom: throw_error(ExitCode::kUsage, "schedule ", enum_word(kind), " is not available");
   }
   for (int64_t rank = 0; rank < pp_size; ++rank) {
     schedule.in_flight_limit.push_back(in_flight_limit(kind, pp_size, virtual_pipeline_size, m, rank));
