@@ -37,7 +37,7 @@ void run_backward(const at::Tensor& root, const at::Tensor& gradient) {
 PipelineExecutor::PipelineExecutor(const std::vector<StageModel*>& stages, ProcessGroup& pipeline, const ModelShape& shape,
                                    at::ScalarType compute_type, at::Device device, WeightGradientQueue* weight_gradients)
     : stages_(stages), pipeline_(pipeline), shape_(shape), compute_type_(compute_type), device_(device),
-      weight_gradients_(weight_gradients) {}
+      weight_gradients_(weight_gradients), receive_ahead_(device.is_cpu()) {}
 
 StageModel& PipelineExecutor::stage(int64_t virtual_stage) const {
   auto index = static_cast<size_t>(virtual_stage / pipeline_.size());
@@ -140,15 +140,14 @@ void PipelineExecutor::send(const Schedule& schedule, const Action& action) {
 }
 
 void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run) {
-  // Two ahead keep both neighbours' messages moving and cost two border tensors. On a device the transfers run in stream order: one at a
-  // time, when the schedule says so.
-  const size_t ahead = device_.is_cpu() ? 2 : 1;
+  // Two ahead keep both neighbours' messages moving and cost two border tensors.
+  const size_t ahead = receive_ahead_ ? 2 : 1;
   next_receive_ = std::max(next_receive_, begin);
   while (next_receive_ < actions.size() && receiving_.size() < ahead) {
     const Action& action = actions[next_receive_];
     bool gradient = action.kind == ActionKind::kRecvBackward;
     if (!gradient && action.kind != ActionKind::kRecvForward) {
-      if (!device_.is_cpu()) return;
+      if (!receive_ahead_) return;
       ++next_receive_;
       continue;
     }

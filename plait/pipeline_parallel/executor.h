@@ -40,6 +40,10 @@ class PipelineExecutor {
   // Returns the sum of the losses of all micro-batches as a 1-element fp64 tensor on the last pipeline rank, 0 elsewhere.
   at::Tensor run(const Schedule& schedule, const PipelineRun& run);
 
+  // Receives are posted ahead of their use (the default on CPUs), so that messages travel beside the computation; false: when used.
+  // Neither changes a result. On devices transfers run in stream order, one at a time, when the schedule says so.
+  void set_receive_ahead(bool ahead) { receive_ahead_ = ahead && device_.is_cpu(); }
+
   // Seconds of the last run spent waiting for receives.
   double wait_seconds() const { return wait_seconds_; }
 
@@ -70,6 +74,7 @@ class PipelineExecutor {
   at::ScalarType compute_type_;
   at::Device device_;
   WeightGradientQueue* weight_gradients_;
+  bool receive_ahead_;
 
   std::map<Key, at::Tensor> inputs_;            // arrived activations, by the stage that uses them
   std::map<Key, at::Tensor> output_gradients_;  // arrived gradients, by the stage whose output they belong to

@@ -75,6 +75,7 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
   for (auto& stage : model->stages) stages.push_back(stage.get());
   model->executor =
       std::make_unique<PipelineExecutor>(stages, mesh.pipeline(), model->shape, model->compute_type, device, &model->weight_gradients);
+  model->executor->set_receive_ahead(config.train.distributed.overlap_pipeline_comm);
   if (!options.training) return model;
   // 4. Data parallelism: gradients over the data axis, during the last backward.
   ReducerOptions reducer{config.train.distributed.bucket_size_bytes, config.train.distributed.overlap_grad_reduce};
