@@ -11,6 +11,7 @@
 #include "plait/comm/cuda_plugin.h"
 #include "plait/comm/gloo.h"
 #include "plait/comm/launch.h"
+#include "plait/comm/mpi_backend.h"
 #include "plait/comm/rendezvous_store.h"
 #include "plait/comm/shm_backend.h"
 
@@ -29,8 +30,8 @@ class BackendMaker {
                     devices, " CUDA devices");
       plugin_->set_device(static_cast<int>(options.local_rank));
       device_ = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
-    } else if (options.backend != "gloo" && options.backend != "shm" && options.backend != "auto") {
-      throw_error(ExitCode::kUsage, "backend ", options.backend, " is unknown; known: auto, shm, gloo, nccl");
+    } else if (options.backend != "gloo" && options.backend != "shm" && options.backend != "mpi" && options.backend != "auto") {
+      throw_error(ExitCode::kUsage, "backend ", options.backend, " is unknown; known: auto, shm, gloo, nccl, mpi");
     }
   }
 
@@ -43,6 +44,10 @@ class BackendMaker {
     // Writing to a rank that has just died must be an error that names it, not this rank's own death.
     std::signal(SIGPIPE, SIG_IGN);
     address_ = joined.address;
+    if (options_.backend == "mpi")
+      mpi_ = std::make_shared<detail::MpiRank>(c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
+                                               options_.local_world_size > 0 ? options_.local_world_size : options_.world_size,
+                                               options_.timeout);
     if (options_.backend == "shm" || options_.backend == "auto")
       shm_ = std::make_shared<detail::ShmRank>(*c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
                                                options_.timeout);
@@ -57,6 +62,7 @@ class BackendMaker {
     if (plugin_)
       return c10::intrusive_ptr<c10d::Backend>::reclaim(
           plugin_->make_nccl(store.get(), rank, size, options_.timeout.count(), static_cast<int>(options_.local_rank)));
+    if (mpi_) return c10::make_intrusive<detail::MpiBackend>(mpi_, members, rank);
     if (shm_ && shm_->shares_machine(members)) return c10::make_intrusive<detail::ShmBackend>(shm_, *store, members, rank);
     if (options_.backend == "shm")
       throw_error(ExitCode::kUsage, "train.comm.backend shm: the ranks ", join(members), " of group ", name,
@@ -74,6 +80,7 @@ class BackendMaker {
   c10::intrusive_ptr<c10d::Store> store_;
   std::string address_;  // of this rank, for its peers on other machines
   std::shared_ptr<detail::ShmRank> shm_;
+  std::shared_ptr<detail::MpiRank> mpi_;
   std::unique_ptr<detail::GlooFactory> gloo_;
 };
 

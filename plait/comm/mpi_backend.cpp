@@ -1,0 +1,271 @@
+#include "plait/comm/mpi_backend.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "plait/base/error.h"
+
+namespace plait::detail {
+namespace {
+
+// Up to here the inputs of all members together are gathered and everyone sums everything: one exchange instead of two.
+constexpr int64_t kMpiOnePhaseBytes = 128 << 10;
+
+char* mpi_element(const at::Tensor& tensor, int64_t element) {
+  return static_cast<char*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
+}
+
+Reduction mpi_reduction(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return Reduction::kSum;
+    case c10d::ReduceOp::MAX: return Reduction::kMax;
+    case c10d::ReduceOp::MIN: return Reduction::kMin;
+    default: throw_error(ExitCode::kBug, "the MPI backend reduces by sum, max and min only");
+  }
+}
+
+void check_mpi_tensor(const at::Tensor& tensor) {
+  PLAIT_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(), "MPI collectives take contiguous CPU tensors");
+}
+
+// Runs a call of MPI for an operation; what it throws is the operation's end, told by its own wait().
+template <class Operation, class Call>
+void mpi_guarded(Operation& operation, const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    operation.request = nullptr;
+    operation.broken = error.what();
+    operation.is_misuse = dynamic_cast<const std::logic_error*>(&error) != nullptr;
+  }
+}
+
+// Operation: MpiCollective or MpiMessage.
+template <class Operation>
+class MpiWork : public c10d::Work {
+ public:
+  MpiWork(std::shared_ptr<MpiRank> own, std::shared_ptr<Operation> operation, int rank, c10d::OpType type)
+      : c10d::Work(rank, type), own_(std::move(own)), operation_(std::move(operation)) {}
+
+  bool isCompleted() override {
+    return own_->poll([&] { return over(); });
+  }
+  bool wait(std::chrono::milliseconds) override {
+    own_->wait([&] { return over(); });
+    if (operation_->broken.empty()) return true;
+    if (operation_->is_misuse) throw Error(ExitCode::kBug, operation_->broken);
+    throw std::runtime_error(operation_->broken);
+  }
+
+ private:
+  bool over() const { return operation_->complete || !operation_->broken.empty(); }
+  std::shared_ptr<MpiRank> own_;
+  std::shared_ptr<Operation> operation_;
+};
+
+}  // namespace
+
+MpiBackend::MpiBackend(std::shared_ptr<MpiRank> rank, std::vector<int64_t> members, int group_rank)
+    : c10d::Backend(group_rank, static_cast<int>(members.size())), own_(std::move(rank)), mpi_(own_->mpi()), members_(std::move(members)),
+      group_(own_->make_group(members_)) {
+  own_->add(this);
+}
+
+MpiBackend::~MpiBackend() { own_->remove(this); }
+
+char* MpiBackend::staging(int64_t bytes) {
+  if (!staging_.defined() || staging_.numel() < bytes) staging_ = at::empty({bytes}, at::kByte);
+  return static_cast<char*>(staging_.data_ptr());
+}
+
+bool MpiBackend::one_phase(const MpiCollective& c) const {
+  return c.piece * static_cast<int64_t>(c.input.element_size()) * size_ <= kMpiOnePhaseBytes;
+}
+
+// The elements of a piece that this rank sums in a two-phase all-reduce: whole cache lines, the last rank the rest.
+std::pair<int64_t, int64_t> MpiBackend::own_part(int64_t piece) const {
+  int64_t share = (piece / size_ + 63) / 64 * 64;
+  int64_t begin = std::min(piece, share * rank_);
+  return {begin, rank_ == size_ - 1 ? piece : std::min(piece, begin + share)};
+}
+
+std::vector<int> MpiBackend::part_bytes(const MpiCollective& c) const {
+  const auto element_size = static_cast<int64_t>(c.input.element_size());
+  int64_t share = (c.piece / size_ + 63) / 64 * 64, left = c.piece;
+  std::vector<int> bytes;
+  for (int r = 0; r < size_; ++r) {
+    int64_t part = r == size_ - 1 ? left : std::min(left, share);
+    bytes.push_back(static_cast<int>(part * element_size));
+    left -= part;
+  }
+  return bytes;
+}
+
+void MpiBackend::begin_piece(MpiCollective& c) {
+  if (c.kind == MpiKind::kBarrier) {
+    c.request = mpi_.barrier(group_);
+    return;
+  }
+  const bool scatters = c.kind == MpiKind::kReduceScatter;
+  const int64_t whole = scatters ? c.output.numel() : c.input.numel(), element_size = static_cast<int64_t>(c.input.element_size());
+  // Pieces of a sum are staged for all members at once.
+  const int64_t most = std::max<int64_t>(64, kPieceBytes / element_size / (scatters ? size_ : 1));
+  c.piece = std::min(whole - c.position, most);
+  const int64_t bytes = c.piece * element_size, stride = whole * element_size;
+  switch (c.kind) {
+    case MpiKind::kAllReduce:
+      if (one_phase(c)) c.request = mpi_.all_gather(group_, mpi_element(c.input, c.position), staging(bytes * size_), bytes, bytes);
+      else {
+        auto [begin, end] = own_part(c.piece);
+        c.request =
+            mpi_.all_to_all_parts(group_, mpi_element(c.input, c.position), part_bytes(c), staging((end - begin) * element_size * size_));
+      }
+      break;
+    case MpiKind::kReduceScatter:
+      c.request = mpi_.all_to_all(group_, mpi_element(c.input, c.position), stride, staging(bytes * size_), bytes);
+      break;
+    case MpiKind::kAllGather:
+      c.request = mpi_.all_gather(group_, mpi_element(c.input, c.position), mpi_element(c.output, c.position), bytes, stride);
+      break;
+    case MpiKind::kBroadcast: c.request = mpi_.broadcast(group_, mpi_element(c.output, c.position), bytes, c.root); break;
+    case MpiKind::kBarrier: break;
+  }
+}
+
+// What all members gave for this rank's part lies in the staging memory.
+void MpiBackend::reduce_piece(MpiCollective& c) {
+  auto [begin, end] = own_part(c.piece);
+  if (c.kind == MpiKind::kReduceScatter || one_phase(c)) begin = 0, end = c.piece;
+  const int64_t part = (end - begin) * static_cast<int64_t>(c.input.element_size());
+  std::vector<const void*> inputs;
+  for (int r = 0; r < size_; ++r) inputs.push_back(staging(part * size_) + r * part);
+  bool known = reduce_slices(c.input.scalar_type(), c.reduction, inputs, {mpi_element(c.output, c.position + begin)}, end - begin);
+  if (!known) throw std::logic_error(cat("no reduction for type ", c10::toString(c.input.scalar_type())));
+}
+
+void MpiBackend::end_piece(MpiCollective& c) {
+  c.position += c.piece;
+  c.state = MpiCollective::State::kBegin;
+  const int64_t whole = c.kind == MpiKind::kBarrier ? 0 : c.kind == MpiKind::kReduceScatter ? c.output.numel() : c.input.numel();
+  if (c.position < whole) return;
+  c.complete = true;
+  c.input = c.output = at::Tensor();  // the owner frees it: a finished operation holds no memory
+}
+
+bool MpiBackend::step(MpiCollective& c) {
+  using State = MpiCollective::State;
+  if (c.state == State::kBegin) {
+    begin_piece(c);
+    c.state = State::kExchange;
+    return true;
+  }
+  if (!mpi_.finished(c.request)) return false;
+  c.request = nullptr;
+  if (c.state == State::kExchange && (c.kind == MpiKind::kAllReduce || c.kind == MpiKind::kReduceScatter)) {
+    reduce_piece(c);
+    if (c.kind == MpiKind::kAllReduce && !one_phase(c)) {
+      c.request = mpi_.all_gather_parts(group_, mpi_element(c.output, c.position), part_bytes(c));
+      c.state = State::kSpread;
+      return true;
+    }
+  }
+  end_piece(c);
+  return true;
+}
+
+bool MpiBackend::progress_collectives() {
+  bool moved = false;
+  while (!collectives_.empty() && collectives_.front()->broken.empty()) {  // a broken one stays: nothing of this group can follow it
+    MpiCollective& c = *collectives_.front();
+    bool stepped = false;
+    mpi_guarded(c, [&] { stepped = step(c); });
+    if (!c.broken.empty()) return true;
+    if (!stepped) break;
+    moved = true;
+    if (c.complete) collectives_.pop_front();
+  }
+  return moved;
+}
+
+bool MpiBackend::progress() {
+  bool moved = progress_collectives();
+  for (auto at = messages_.begin(); at != messages_.end();) {
+    MpiMessage& message = **at;
+    mpi_guarded(message, [&] { message.complete = mpi_.finished(message.request); });
+    if (!message.complete && message.broken.empty()) {
+      ++at;
+      continue;
+    }
+    message.tensor = at::Tensor();
+    at = messages_.erase(at);
+    moved = true;
+  }
+  return moved;
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::start(MpiCollective call, c10d::OpType type) {
+  auto operation = std::make_shared<MpiCollective>(std::move(call));
+  {
+    std::lock_guard<std::mutex> lock(own_->mutex());
+    collectives_.push_back(operation);
+    progress_collectives();
+  }
+  return c10::make_intrusive<MpiWork<MpiCollective>>(own_, operation, rank_, type);
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::start_message(const at::Tensor& tensor, int peer, int tag, bool is_send) {
+  check_mpi_tensor(tensor);
+  PLAIT_CHECK(peer >= 0 && peer < size_ && peer != rank_, "message between group rank ", rank_, " and ", peer, " in a group of ", size_);
+  auto message = std::make_shared<MpiMessage>();
+  message->tensor = tensor;
+  const auto bytes = static_cast<int64_t>(tensor.nbytes());
+  {
+    std::lock_guard<std::mutex> lock(own_->mutex());
+    mpi_guarded(*message, [&] {
+      message->request =
+          is_send ? mpi_.send(group_, tensor.data_ptr(), bytes, peer, tag) : mpi_.receive(group_, tensor.data_ptr(), bytes, peer, tag);
+    });
+    if (message->broken.empty()) messages_.push_back(message);
+  }
+  return c10::make_intrusive<MpiWork<MpiMessage>>(own_, message, rank_, is_send ? c10d::OpType::SEND : c10d::OpType::RECV);
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+  check_mpi_tensor(tensors.at(0));
+  return start({MpiKind::kAllReduce, mpi_reduction(options.reduceOp), 0, tensors[0], tensors[0]}, c10d::OpType::ALLREDUCE);
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
+  check_mpi_tensor(input);
+  check_mpi_tensor(output);
+  PLAIT_CHECK(output.numel() == input.numel() * size_ && output.scalar_type() == input.scalar_type(), "all_gather of ", input.numel(),
+              " elements from ", size_, " ranks into ", output.numel());
+  return start({MpiKind::kAllGather, Reduction::kSum, 0, input, output}, c10d::OpType::_ALLGATHER_BASE);
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                                const c10d::ReduceScatterOptions& options) {
+  check_mpi_tensor(input);
+  check_mpi_tensor(output);
+  PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ", input.numel(),
+              " elements over ", size_, " ranks into ", output.numel());
+  return start({MpiKind::kReduceScatter, mpi_reduction(options.reduceOp), 0, input, output}, c10d::OpType::_REDUCE_SCATTER_BASE);
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
+  check_mpi_tensor(tensors.at(0));
+  PLAIT_CHECK(options.rootRank >= 0 && options.rootRank < size_, "broadcast from group rank ", options.rootRank, " of ", size_);
+  return start({MpiKind::kBroadcast, Reduction::kSum, static_cast<int>(options.rootRank), tensors[0], tensors[0]}, c10d::OpType::BROADCAST);
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::barrier(const c10d::BarrierOptions&) { return start({}, c10d::OpType::BARRIER); }
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
+  return start_message(tensors.at(0), destination, tag, true);
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
+  return start_message(tensors.at(0), source, tag, false);
+}
+
+}  // namespace plait::detail

@@ -1,0 +1,166 @@
+#include "plait/comm/mpi_rank.h"
+
+#include <sched.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+
+#include "plait/base/error.h"
+
+namespace plait::detail {
+namespace {
+
+using MpiClock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kMpiLookAround{200};  // how often a waiting rank asks whether all the others still live
+constexpr std::chrono::seconds kMpiEndTime{10};           // for the others to come to the end
+constexpr const char* kNeverSet = "mpi/never";
+
+void mpi_set_text(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+std::string mpi_get_text(c10d::Store& store, const std::string& key) {
+  auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+int64_t mpi_usable_cores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+MpiRank::MpiRank(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, int64_t local_world_size,
+                 std::chrono::milliseconds timeout)
+    : store_(std::move(store)), rank_(rank), world_size_(world_size), timeout_(timeout),
+      crowded_(local_world_size > static_cast<int64_t>(std::thread::hardware_concurrency()) || mpi_usable_cores() < 2),
+      exceptions_(std::uncaught_exceptions()) {
+  agree_to_start();
+  mpi_->start();
+  if (mpi_->rank() == rank_ && mpi_->size() == world_size_) return;
+  throw_error(ExitCode::kUsage, "train.comm.backend mpi: this is rank ", rank_, " of ", world_size_, ", but ", mpi_->library(),
+              " says rank ", mpi_->rank(), " of ", mpi_->size(),
+              ": start the ranks with the mpirun of that library, or with srun --mpi=pmix or pmi2", "; nearest valid value auto");
+}
+
+// A rank without the library would leave the others waiting inside MPI_Init, where no time-out counts.
+void MpiRank::agree_to_start() {
+  std::string answer;
+  int code = 0;
+  try {
+    mpi_ = &load_mpi_plugin();
+    answer = mpi_->library();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.code());
+    answer = error.what();
+  }
+  mpi_set_text(*store_, cat("mpi/library/", rank_), cat(code, ' ', answer));
+  std::string first;
+  for (int64_t r = 0; r < world_size_; ++r) {
+    const std::string text = mpi_get_text(*store_, cat("mpi/library/", r));
+    const size_t space = text.find(' ');
+    const int other_code = std::stoi(text);
+    const std::string other = text.substr(space + 1);
+    if (other_code != 0) throw Error(static_cast<ExitCode>(other_code), cat("rank ", r, ": ", other));
+    if (r == 0) first = other;
+    if (other != first)
+      throw_error(ExitCode::kUsage, "train.comm.backend mpi: rank 0 has ", first, ", rank ", r, " has ", other,
+                  ": all ranks need the same MPI library");
+  }
+}
+
+MpiRank::~MpiRank() {
+  if (std::uncaught_exceptions() > exceptions_) return;
+  try {
+    mpi_set_text(*store_, cat("mpi/end/", rank_), "yes");
+    std::vector<std::string> ends;
+    for (int64_t r = 0; r < world_size_; ++r) ends.push_back(cat("mpi/end/", r));
+    store_->wait(ends, kMpiEndTime);
+    mpi_->end();
+  } catch (const std::exception&) {  // the rank that failed says why
+  }
+}
+
+MpiGroup* MpiRank::make_group(const std::vector<int64_t>& members) {
+  std::vector<int> ranks;
+  for (int64_t r : members) ranks.push_back(static_cast<int>(r));
+  std::lock_guard<std::mutex> lock(mutex_);
+  return mpi_->make_group(ranks, next_group_tag_++);
+}
+
+void MpiRank::add(MpiProgress* group) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  groups_.push_back(group);
+}
+
+void MpiRank::remove(MpiProgress* group) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  groups_.erase(std::remove(groups_.begin(), groups_.end(), group), groups_.end());
+}
+
+bool MpiRank::progress_all() {
+  bool moved = false;
+  for (MpiProgress* group : groups_) moved |= group->progress();
+  return moved;
+}
+
+// MPI gives nothing to sleep on: ask again at once for a while, then let others have the core, then less and less often.
+void MpiRank::rest(int64_t idle_rounds) const {
+  if (idle_rounds < (crowded_ ? 0 : 2000)) {
+    __builtin_ia32_pause();
+  } else if (idle_rounds < (crowded_ ? 100 : 4000)) {
+    ::sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(crowded_ && idle_rounds > 300 ? 200 : 50));
+  }
+}
+
+// The rendezvous knows the end of every rank's connection: whoever asks for a key that is not there is told of a rank that went away
+// without a goodbye, also where no launcher ends the job.
+std::string MpiRank::lost_rank() {
+  try {
+    store_->wait({kNeverSet}, std::chrono::milliseconds(1));
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::kPeerLost) return error.what();
+  } catch (const std::exception&) {  // a foreign store: not there in time
+  }
+  return "";
+}
+
+void MpiRank::wait(const std::function<bool()>& finished) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto begin = MpiClock::now();
+  auto next_look = begin + kMpiLookAround;
+  for (int64_t idle = 0;; ++idle) {
+    const bool moved = progress_all();
+    if (finished()) return;
+    if (moved) {
+      idle = -1;
+      continue;
+    }
+    lock.unlock();
+    if (idle % 64 == 63) {
+      if (auto now = MpiClock::now(); now >= next_look) {
+        if (std::string lost = lost_rank(); !lost.empty()) throw std::runtime_error(lost);
+        if (now - begin > timeout_) throw std::runtime_error(cat("timed out after ", timeout_.count(), " ms"));
+        next_look = now + kMpiLookAround;
+      }
+    }
+    rest(idle);
+    lock.lock();
+  }
+}
+
+bool MpiRank::poll(const std::function<bool()>& finished) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  progress_all();
+  return finished();
+}
+
+}  // namespace plait::detail
