@@ -2,9 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <chrono>
-
 #include "plait/base/error.h"
+#include "plait/tensor/profiler.h"
 
 namespace plait::detail {
 namespace {
@@ -15,7 +14,8 @@ struct GroupInfo {
   int64_t rank = 0;
   std::string where;
   at::Device device = at::kCPU;
-  double waited_seconds = 0;
+  StepProfiler* profiler = nullptr;  // while a step is measured
+  StepPart part = StepPart::kOther;
 };
 
 // What runs, kept cheap: the text is made only when something fails.
@@ -36,22 +36,17 @@ struct Operation {
               " (ranks ", join(info.members), ") ", timed_out ? "timed out: " : "lost a peer: ", text);
 }
 
-// Adds the time until its end to the group's.
-class WaitClock {
- public:
-  explicit WaitClock(GroupInfo& info) : info_(info), begin_(std::chrono::steady_clock::now()) {}
-  ~WaitClock() { info_.waited_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-  WaitClock(const WaitClock&) = delete;
-  WaitClock& operator=(const WaitClock&) = delete;
-
- private:
-  GroupInfo& info_;
-  std::chrono::steady_clock::time_point begin_;
-};
+TraceEvent trace_event(const GroupInfo& info, const Operation& operation, const char* what) {
+  TraceEvent event;
+  event.name = cat(what, operation.verb, operation.peer < 0 ? "" : cat(" rank ", info.members[static_cast<size_t>(operation.peer)]));
+  event.bytes = operation.numel * static_cast<int64_t>(c10::elementSize(operation.type));
+  event.group = info.name;
+  return event;
+}
 
 template <class Function>
-auto guarded(GroupInfo& info, const Operation& operation, const Function& function) {
-  WaitClock clock(info);
+auto guarded(GroupInfo& info, const Operation& operation, const char* what, const Function& function) {
+  ProfileScope scope(info.profiler, info.part, [&] { return trace_event(info, operation, what); });
   try {
     return function();
   } catch (const Error&) {
@@ -61,14 +56,30 @@ auto guarded(GroupInfo& info, const Operation& operation, const Function& functi
   }
 }
 
+// Between its start and the end of its wait an operation is under way.
 class BackendWork : public Work {
  public:
   BackendWork(std::shared_ptr<GroupInfo> info, Operation operation, c10::intrusive_ptr<c10d::Work> work)
-      : info_(std::move(info)), operation_(operation), work_(std::move(work)) {}
+      : info_(std::move(info)), operation_(operation), work_(std::move(work)) {
+    StepProfiler* profiler = info_->profiler;
+    if (!profiler || !profiler->in_step()) return;
+    if (info_->part == StepPart::kCommunication) profiler->operation_started();
+    begin_ns_ = profiler->now_ns();
+  }
   void wait() override {
     if (!work_) return;
-    guarded(*info_, operation_, [&] { work_->wait(); });
+    guarded(*info_, operation_, "wait ", [&] { work_->wait(); });
     work_.reset();
+    StepProfiler* profiler = info_->profiler;
+    if (!profiler || !profiler->in_step() || begin_ns_ == 0) return;
+    if (info_->part == StepPart::kCommunication) profiler->operation_ended();
+    if (!profiler->tracing()) return;
+    TraceEvent event = trace_event(*info_, operation_, "");
+    event.part = info_->part;
+    event.begin_ns = begin_ns_;
+    event.end_ns = profiler->now_ns();
+    event.in_flight = true;
+    profiler->add_event(std::move(event));
   }
   bool done() override { return !work_ || work_->isCompleted(); }
 
@@ -76,6 +87,7 @@ class BackendWork : public Work {
   std::shared_ptr<GroupInfo> info_;
   Operation operation_;
   c10::intrusive_ptr<c10d::Work> work_;
+  int64_t begin_ns_ = 0;
 };
 
 class DoneWork : public Work {
@@ -103,7 +115,10 @@ class BackendGroup : public ProcessGroup {
   const std::string& name() const override { return info_->name; }
   const std::vector<int64_t>& members() const override { return info_->members; }
   at::Device device() const override { return info_->device; }
-  double waited_seconds() const override { return info_->waited_seconds; }
+  void set_profiler(StepProfiler* profiler, StepPart part) override {
+    info_->profiler = profiler;
+    info_->part = part;
+  }
 
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op) override {
     return run("all_reduce", tensor, [&] {
@@ -157,7 +172,7 @@ class BackendGroup : public ProcessGroup {
 
   void barrier() override {
     if (!backend_) return;
-    guarded(*info_, Operation{"barrier", 0, at::kByte}, [&] { backend_->barrier(c10d::BarrierOptions())->wait(); });
+    guarded(*info_, Operation{"barrier", 0, at::kByte}, "", [&] { backend_->barrier(c10d::BarrierOptions())->wait(); });
   }
 
  private:
@@ -165,7 +180,7 @@ class BackendGroup : public ProcessGroup {
   WorkPtr run(const char* verb, const at::Tensor& tensor, const Start& start, int64_t peer = -1) {
     if (!backend_) return std::make_shared<DoneWork>();
     Operation operation{verb, tensor.numel(), tensor.scalar_type(), peer};
-    return std::make_shared<BackendWork>(info_, operation, guarded(*info_, operation, start));
+    return std::make_shared<BackendWork>(info_, operation, guarded(*info_, operation, "start ", start));
   }
 
   static WorkPtr copied(at::Tensor& output, const at::Tensor& input) {
@@ -183,7 +198,13 @@ class BackendGroup : public ProcessGroup {
 ProcessGroupPtr make_backend_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, std::vector<int64_t> members, int64_t rank,
                                    std::string where, at::Device device) {
   PLAIT_CHECK((backend.get() == nullptr) == (members.size() == 1), "group ", name, " of ", members.size());
-  return std::make_shared<BackendGroup>(std::move(backend), GroupInfo{std::move(name), std::move(members), rank, std::move(where), device});
+  GroupInfo info;
+  info.name = std::move(name);
+  info.members = std::move(members);
+  info.rank = rank;
+  info.where = std::move(where);
+  info.device = device;
+  return std::make_shared<BackendGroup>(std::move(backend), std::move(info));
 }
 
 }  // namespace plait::detail

@@ -5,12 +5,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace plait {
+
+class StepProfiler;
+enum class StepPart : int;
 
 enum class ReduceOp { kSum, kMax, kMin };
 
@@ -47,8 +49,11 @@ class ProcessGroup {
   virtual WorkPtr recv(at::Tensor tensor, int64_t source, int tag) = 0;
   virtual void barrier() = 0;
 
-  // Wall-clock seconds this rank has spent so far starting operations and inside wait() and barrier(); 0 for a group of one.
-  virtual double waited_seconds() const { return 0; }
+  // Times of its operations go to `profiler` as `part` until it is set to null; nothing to do for a group of one or one that is made of others.
+  virtual void set_profiler(StepProfiler* profiler, StepPart part) {
+    (void)profiler;
+    (void)part;
+  }
 };
 using ProcessGroupPtr = std::shared_ptr<ProcessGroup>;
 

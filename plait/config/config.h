@@ -120,6 +120,7 @@ struct ProfileConfig {
   std::string trace_file;  // Chrome trace of all ranks (Perfetto, chrome://tracing); empty = none
   int64_t first_step = 3;  // 1-based
   int64_t num_steps = 3;
+  bool mfu = false;  // measure the machine's rate of matrix products at the start, report the model's share of it
 };
 
 struct EarlyStopConfig {

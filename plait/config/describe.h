@@ -165,12 +165,16 @@ void describe_comm(Visitor& visit, C& c) {
 template <class Visitor, class C>
 void describe_profile(Visitor& visit, C& c) {
   visit(SettingInfo{.name = "train.profile.trace_file",
-                    .effect = "Chrome trace (Perfetto) of all ranks, written at the end; empty = none",
+                    .effect = "Chrome trace (Perfetto) of all ranks, written after its last step; empty = none",
                     .is_path = true},
         c.trace_file);
   visit(SettingInfo{.name = "train.profile.first_step", .effect = "first step in the trace", .unit = "steps", .range = counts(1)},
         c.first_step);
   visit(SettingInfo{.name = "train.profile.num_steps", .effect = "steps in the trace", .unit = "steps", .range = {1, 1000}}, c.num_steps);
+  visit(SettingInfo{.name = "train.profile.mfu",
+                    .effect = "measure this machine's rate of matrix products at the start (half a second) and report the share of it that "
+                              "the model's own products reach (MFU)"},
+        c.mfu);
 }
 
 template <class Visitor, class C>

@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "plait/base/error.h"
 
@@ -16,6 +15,11 @@ namespace {
 // Messages of one step between two ranks differ in stage, micro-batch or direction.
 int message_tag(const Schedule& schedule, int64_t stage, int64_t micro_batch, bool gradient) {
   return static_cast<int>(((stage * schedule.num_micro_batches + micro_batch) << 1) | (gradient ? 1 : 0));
+}
+
+StepPart part_of(ActionKind kind) {
+  bool computes = kind == ActionKind::kForward || kind == ActionKind::kBackward || kind == ActionKind::kWeight;
+  return computes ? StepPart::kCompute : StepPart::kPipeline;
 }
 
 at::Tensor take(std::map<std::pair<int64_t, int64_t>, at::Tensor>& from, std::pair<int64_t, int64_t> key, const Action& action) {
@@ -51,7 +55,6 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
   const auto& actions = schedule.actions[static_cast<size_t>(pipeline_.rank())];
   at::AutoGradMode grad_mode(run.training);
   loss_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  wait_seconds_ = 0;
   auto of_kind = [&](ActionKind kind) { return std::count_if(actions.begin(), actions.end(), [&](auto& a) { return a.kind == kind; }); };
   auto forwards_left = of_kind(ActionKind::kForward);
   if (weight_gradients_) weight_gradients_->set_deferring(of_kind(ActionKind::kWeight) > 0);
@@ -68,6 +71,7 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
     if (action.kind == ActionKind::kForward) --forwards_left;
     if (action.kind == ActionKind::kBackward && forwards_left == 0) announce();
     if (empty) continue;
+    ProfileScope scope(run.profiler, part_of(action.kind), [&] { return named_event(to_string(action)); });
     switch (action.kind) {
       case ActionKind::kForward: forward(schedule, action, run); break;
       case ActionKind::kBackward: backward(schedule, action, run); break;
@@ -166,9 +170,7 @@ void PipelineExecutor::receive(const Action& action) {
   PLAIT_CHECK(!receiving_.empty(), "no receive is posted for ", to_string(action));
   Sending arrived = std::move(receiving_.front());
   receiving_.pop_front();
-  auto begin = std::chrono::steady_clock::now();
   arrived.work->wait();
-  wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   bool gradient = action.kind == ActionKind::kRecvBackward;
   (gradient ? output_gradients_ : inputs_)[{action.stage, action.micro_batch}] = arrived.tensor;
 }

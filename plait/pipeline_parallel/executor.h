@@ -17,6 +17,7 @@
 #include "plait/comm/process_group.h"
 #include "plait/model/stage_model.h"
 #include "plait/plan/schedule.h"
+#include "plait/tensor/profiler.h"
 
 namespace plait {
 
@@ -29,6 +30,7 @@ struct PipelineRun {
   std::function<void()> before_last_backward;
   // Called on the last stage with what each micro-batch gave.
   std::function<void(int64_t micro_batch, const StageOutput&)> on_output;
+  StepProfiler* profiler = nullptr;  // gets each action's time; null = none
 };
 
 class PipelineExecutor {
@@ -43,9 +45,6 @@ class PipelineExecutor {
   // Receives are posted ahead of their use (the default on CPUs), so that messages travel beside the computation; false: when used.
   // Neither changes a result. On devices transfers run in stream order, one at a time, when the schedule says so.
   void set_receive_ahead(bool ahead) { receive_ahead_ = ahead && device_.is_cpu(); }
-
-  // Seconds of the last run spent waiting for receives.
-  double wait_seconds() const { return wait_seconds_; }
 
  private:
   using Key = std::pair<int64_t, int64_t>;  // virtual stage, micro-batch
@@ -84,7 +83,6 @@ class PipelineExecutor {
   std::deque<Sending> receiving_;  // posted, in the order of the schedule
   size_t next_receive_ = 0;        // actions before it have their receive posted
   at::Tensor loss_;
-  double wait_seconds_ = 0;
 };
 
 }  // namespace plait

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
 #include <cmath>
 
 #include "plait/base/error.h"
@@ -22,6 +21,22 @@ namespace {
               "; lower train.loss_scale.init_scale, or let it follow with train.loss_scale.dynamic true");
 }
 
+// While it lives the groups' operations are measured.
+class MeasuredGroups {
+ public:
+  MeasuredGroups(const Mesh& mesh, StepProfiler* profiler) : mesh_(mesh) { set(profiler); }
+  ~MeasuredGroups() { set(nullptr); }
+  MeasuredGroups(const MeasuredGroups&) = delete;
+  MeasuredGroups& operator=(const MeasuredGroups&) = delete;
+
+ private:
+  void set(StepProfiler* profiler) {
+    for (ProcessGroup* group : {&mesh_.world(), &mesh_.data(), &mesh_.tensor()}) group->set_profiler(profiler, StepPart::kCommunication);
+    mesh_.pipeline().set_profiler(profiler, StepPart::kPipeline);
+  }
+  const Mesh& mesh_;
+};
+
 }  // namespace
 
 TrainStep::TrainStep(const Config& config, ParallelModel& model, const Mesh& mesh, int64_t total_steps, int64_t steps_per_epoch)
@@ -35,58 +50,72 @@ const Schedule& TrainStep::schedule_for(int64_t num_micro_batches) {
   return schedule_;
 }
 
-double TrainStep::group_seconds() const { return mesh_.data().waited_seconds() + mesh_.tensor().waited_seconds(); }
-
 StepResult TrainStep::run(const StepInput& input) {
-  double groups = group_seconds(), pipeline = mesh_.pipeline().waited_seconds();
-  StepResult result = run_measured(input);
-  result.times.communication_seconds = group_seconds() - groups;
-  result.times.pipeline_wait_seconds = mesh_.pipeline().waited_seconds() - pipeline;
+  const bool own = !profiler_.in_step();
+  if (own) profiler_.begin_step(input.step_index + 1);
+  StepResult result;
+  {
+    MeasuredGroups measured(mesh_, &profiler_);
+    result = run_measured(input);
+  }
+  if (own) result.times = profiler_.end_step();
   return result;
 }
 
 StepResult TrainStep::run_measured(const StepInput& input) {
   StepResult result;
   result.loss_scale = scaler_.scale();
-  model_.store.zero_gradients();
+  compute_gradients(input, &result);
+  if (observer_) observer_(model_.store);
+  update(input, &result);
+  if (scaler_.exhausted()) stop_at_overflow(config_, input.step_index + 1);
+  return result;
+}
 
+void TrainStep::compute_gradients(const StepInput& input, StepResult* result) {
+  {
+    ProfileScope scope(&profiler_, StepPart::kOptimizer, "clear gradients");
+    model_.store.zero_gradients();
+  }
   PipelineRun pipeline;
   pipeline.micro_batches = &input.micro_batches;
   pipeline.dropout = {static_cast<uint64_t>(config_.train.seed), input.step_index, true};
+  pipeline.profiler = &profiler_;
   auto targets = static_cast<double>(input.num_targets);
   pipeline.gradient_seed = input.num_targets > 0 ? scaler_.scale() / targets : 0.0;
   // Not armed when this rank's part is looked at first: overlap would have begun to sum it.
   if (!local_observer_) pipeline.before_last_backward = [this] { model_.reducer->begin_last_backward(); };
-  at::Tensor own_loss = model_.executor->run(schedule_for(static_cast<int64_t>(input.micro_batches.size())), pipeline);
+  double own_loss = 0;
+  {
+    ProfileScope scope(&profiler_, StepPart::kCompute, "forward and backward");
+    own_loss = model_.executor->run(schedule_for(static_cast<int64_t>(input.micro_batches.size())), pipeline).item<double>();
+  }
   if (local_observer_) local_observer_(model_.store);
 
+  ProfileScope scope(&profiler_, StepPart::kCommunication, "gradient sums");
   model_.reducer->finish();
   model_.sync->sync();
-  double loss_sum = sum_from_last_stage({own_loss.item<double>()}, mesh_, model_.device)[0];
-  result.loss = input.num_targets > 0 ? loss_sum / targets : 0.0;
-  if (observer_) observer_(model_.store);
+  double loss_sum = sum_from_last_stage({own_loss}, mesh_, model_.device)[0];
+  result->loss = input.num_targets > 0 ? loss_sum / targets : 0.0;
+}
 
-  auto update_begin = std::chrono::steady_clock::now();
-  double waited = group_seconds() + mesh_.pipeline().waited_seconds();
+void TrainStep::update(const StepInput& input, StepResult* result) {
+  ProfileScope scope(&profiler_, StepPart::kOptimizer, "optimizer");
   double norm = global_gradient_norm(model_.store, mesh_, config_.train.norm_type);
-  result.gradient_norm = norm / scaler_.scale();
+  result->gradient_norm = norm / scaler_.scale();
   bool finite = std::isfinite(norm);
-  if (!std::isfinite(result.loss) || (!finite && !scaler_.enabled()))
-    throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": ", std::isfinite(result.loss) ? "gradient norm is " : "loss is ",
-                std::abs(std::isfinite(result.loss) ? result.gradient_norm : result.loss),  // "nan" whatever its sign bit
+  if (!std::isfinite(result->loss) || (!finite && !scaler_.enabled()))
+    throw_error(ExitCode::kNonFinite, "step ", input.step_index + 1, ": ", std::isfinite(result->loss) ? "gradient norm is " : "loss is ",
+                std::abs(std::isfinite(result->loss) ? result->gradient_norm : result->loss),  // "nan" whatever its sign bit
                 "; training stopped before the update. Try a lower train.optimizer.params.lr (now ", config_.train.optimizer.lr,
                 config_.where("train.optimizer.params.lr"), ") or look at the rows of this step");
-  result.learning_rate = lr_scheduler_.lr(model_.optimizer->num_updates());
+  result->learning_rate = lr_scheduler_.lr(model_.optimizer->num_updates());
   if (finite) {
-    double factor = clip_factor(result.gradient_norm, config_.train.clip_grad) / scaler_.scale();
-    model_.optimizer->step(result.learning_rate, factor);
+    double factor = clip_factor(result->gradient_norm, config_.train.clip_grad) / scaler_.scale();
+    model_.optimizer->step(result->learning_rate, factor);
   }
-  waited = group_seconds() + mesh_.pipeline().waited_seconds() - waited;
-  result.times.optimizer_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - update_begin).count() - waited;
-  result.skipped = !finite;
+  result->skipped = !finite;
   scaler_.update(!finite);
-  if (scaler_.exhausted()) stop_at_overflow(config_, input.step_index + 1);
-  return result;
 }
 
 std::vector<double> sum_from_last_stage(const std::vector<double>& values, const Mesh& mesh, at::Device device) {

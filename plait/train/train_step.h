@@ -7,6 +7,7 @@
 
 #include "plait/optim/loss_scaler.h"
 #include "plait/optim/lr_scheduler.h"
+#include "plait/tensor/profiler.h"
 #include "plait/train/parallelize.h"
 
 namespace plait {
@@ -17,20 +18,13 @@ struct StepInput {
   int64_t step_index = 0;                 // 0-based; also the dropout step
 };
 
-// Where the time of one step went on this rank; the rest of the step is compute.
-struct StepTimes {
-  double communication_seconds = 0;  // in operations of the data and tensor groups, waiting for their other ranks included
-  double pipeline_wait_seconds = 0;  // in operations of the pipeline group: the bubble and the messages
-  double optimizer_seconds = 0;      // norm, clipping, update, without the communication of the norm
-};
-
 struct StepResult {
   double loss = 0;           // mean over the global batch, the same on all ranks
   double gradient_norm = 0;  // before clipping, without the loss scale
   double learning_rate = 0;  // used in this step
   double loss_scale = 1;     // used in this step
   bool skipped = false;      // float16 overflow: nothing moved
-  StepTimes times;
+  StepTimes times;           // of this rank, when the step was not begun by the caller
 };
 
 class TrainStep {
@@ -41,6 +35,9 @@ class TrainStep {
   // Throws Error(kNonFinite) when the loss, or (but for float16) a gradient, is not finite; nothing has moved then.
   StepResult run(const StepInput& input);
 
+  // Times of the steps. Who does more than run() for a step calls begin_step() before it and end_step() after it.
+  StepProfiler& profiler() { return profiler_; }
+
   const LossScaler& loss_scaler() const { return scaler_; }
   // Called after the gradients of a step are final on this rank (reduced, not clipped) and before the norm; for tests and verify.
   void set_gradient_observer(std::function<void(ParameterStore&)> observer) { observer_ = std::move(observer); }
@@ -50,11 +47,13 @@ class TrainStep {
  private:
   const Schedule& schedule_for(int64_t num_micro_batches);
   StepResult run_measured(const StepInput& input);
-  double group_seconds() const;  // so far, in the data and tensor groups
+  void compute_gradients(const StepInput& input, StepResult* result);
+  void update(const StepInput& input, StepResult* result);
 
   const Config& config_;
   ParallelModel& model_;
   const Mesh& mesh_;
+  StepProfiler profiler_;
   LossScaler scaler_;
   LrScheduler lr_scheduler_;
   Schedule schedule_;

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
 #include <limits>
 
 #include "plait/base/error.h"
@@ -15,10 +14,6 @@
 namespace plait {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 int64_t largest_over_ranks(int64_t value, const Mesh& mesh, at::Device device) {
   at::Tensor t = at::full({1}, value, at::TensorOptions().dtype(at::kLong).device(device));
@@ -83,9 +78,13 @@ void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, in
                                                         {"tokens", static_cast<double>(num_tokens)},
                                                         {"step_seconds", seconds},
                                                         {"tokens_per_second", rate},
+                                                        {"compute_seconds", r.times.compute_seconds},
                                                         {"communication_seconds", r.times.communication_seconds},
                                                         {"pipeline_wait_seconds", r.times.pipeline_wait_seconds},
-                                                        {"optimizer_seconds", r.times.optimizer_seconds}};
+                                                        {"optimizer_seconds", r.times.optimizer_seconds},
+                                                        {"data_seconds", r.times.data_seconds},
+                                                        {"other_seconds", r.times.other_seconds},
+                                                        {"hidden_communication_seconds", r.times.hidden_communication_seconds}};
   if (step_->loss_scaler().enabled()) {
     fields.emplace_back("loss_scale", r.loss_scale);
     fields.emplace_back("skipped", r.skipped ? 1 : 0);
@@ -99,13 +98,19 @@ void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, in
 void Trainer::train_one_step(int64_t step, EpochOrder& order) {
   control_.enter_step(step + 1);
   apply_fault(fault_, mesh_.rank(), "step", step + 1);
-  auto begin = Clock::now();
-  auto rows = rows_of_step(plan_, order, step);
-  StepResult r = step_->run(step_input(rows, step));
-  double seconds = seconds_since(begin);
-  summary_.train_seconds += seconds;
+  step_->profiler().begin_step(step + 1);
+  std::vector<int64_t> rows;
+  StepInput input;
+  {
+    ProfileScope scope(&step_->profiler(), StepPart::kData, "data");
+    rows = rows_of_step(plan_, order, step);
+    input = step_input(rows, step);
+  }
+  StepResult r = step_->run(input);
+  r.times = step_->profiler().end_step();
+  summary_.train_seconds += r.times.step_seconds;
   summary_.last_loss = r.loss;
-  write_step(step, r, static_cast<int64_t>(rows.size()), count_tokens(in_.train, rows), seconds);
+  write_step(step, r, static_cast<int64_t>(rows.size()), count_tokens(in_.train, rows), r.times.step_seconds);
 }
 
 bool Trainer::evaluation_due(int64_t step) const {
