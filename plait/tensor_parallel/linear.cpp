@@ -6,6 +6,7 @@
 #include "plait/base/error.h"
 #include "plait/comm/autograd.h"
 #include "plait/plan/partition.h"
+#include "plait/tensor_parallel/products.h"
 
 namespace plait {
 
@@ -30,30 +31,22 @@ at::Tensor fuse(const std::vector<Parameter*>& parts, at::Tensor Parameter::*fie
   return first.as_strided(sizes, first.strides());
 }
 
-at::Tensor gather(const at::Tensor& x, ProcessGroup& group) {
-  auto shape = x.sizes().vec();
-  shape[0] *= group.size();
-  at::Tensor out = at::empty(shape, x.options());
-  group.all_gather(out, x.contiguous())->wait();
-  return out;
-}
-
 at::Tensor linear_forward(const at::Tensor& x, const LinearWeights& w, LinearMode mode, const TensorParallelContext& c) {
   bool parallel = c.size() > 1;
   if (mode == LinearMode::kRow) {
-    at::Tensor y = at::mm(x, w.weight.t());
-    if (parallel && c.sequence_parallel) {
-      at::Tensor own = at::empty({y.size(0) / c.size(), y.size(1)}, y.options());
-      c.group->reduce_scatter(own, y)->wait();
-      y = own;
-    } else if (parallel) {
-      c.group->all_reduce(y)->wait();
+    at::Tensor y;
+    if (parallel) {
+      detail::Summing summing = detail::begin_summed_product(x, w.weight.t(), c);
+      summing.work->wait();
+      y = summing.result;
+    } else {
+      y = at::mm(x, w.weight.t());
     }
     if (w.bias.defined()) y.add_(w.bias);
     return y;
   }
-  at::Tensor input = parallel && mode == LinearMode::kColumn && c.sequence_parallel ? gather(x, *c.group) : x;
-  return w.bias.defined() ? at::addmm(w.bias, input, w.weight.t()) : at::mm(input, w.weight.t());
+  if (parallel && mode == LinearMode::kColumn && c.sequence_parallel) return detail::gathered_product(x, w.weight.t(), w.bias, c, nullptr);
+  return w.bias.defined() ? at::addmm(w.bias, x, w.weight.t()) : at::mm(x, w.weight.t());
 }
 
 // gradient += dy^T x, in the gradient's own type.
@@ -73,15 +66,25 @@ void add_bias_gradient(const LinearWeights& w, const at::Tensor& dy) {
   w.bias_done();
 }
 
+void keep_context(AutogradContext* ctx, const TensorParallelContext& c) {
+  ctx->saved_data["group"] = reinterpret_cast<int64_t>(c.group);
+  ctx->saved_data["queue"] = reinterpret_cast<int64_t>(c.weight_gradients);
+  ctx->saved_data["switches"] = (c.sequence_parallel ? 1 : 0) | (c.overlap ? 2 : 0) | (c.p2p ? 4 : 0);
+}
+
+TensorParallelContext kept_context(AutogradContext* ctx) {
+  int64_t switches = ctx->saved_data["switches"].toInt();
+  return {reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt()), (switches & 1) != 0,
+          reinterpret_cast<WeightGradientQueue*>(ctx->saved_data["queue"].toInt()), (switches & 2) != 0, (switches & 4) != 0};
+}
+
 struct ParallelLinearFunction : torch::autograd::Function<ParallelLinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const LinearWeights* weights, int64_t mode,
                             const TensorParallelContext& context) {
     ctx->save_for_backward({x});
     ctx->saved_data["weights"] = reinterpret_cast<int64_t>(weights);
     ctx->saved_data["mode"] = mode;
-    ctx->saved_data["group"] = reinterpret_cast<int64_t>(context.group);
-    ctx->saved_data["sequence"] = context.sequence_parallel;
-    ctx->saved_data["queue"] = reinterpret_cast<int64_t>(context.weight_gradients);
+    keep_context(ctx, context);
     return linear_forward(x, *weights, static_cast<LinearMode>(mode), context);
   }
 
@@ -89,32 +92,33 @@ struct ParallelLinearFunction : torch::autograd::Function<ParallelLinearFunction
     at::Tensor x = ctx->get_saved_variables()[0], dy = grads[0].contiguous();
     auto* w = reinterpret_cast<const LinearWeights*>(ctx->saved_data["weights"].toInt());
     auto mode = static_cast<LinearMode>(ctx->saved_data["mode"].toInt());
-    auto* group = reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt());
-    auto* queue = reinterpret_cast<WeightGradientQueue*>(ctx->saved_data["queue"].toInt());
-    bool parallel = group->size() > 1, sequence = ctx->saved_data["sequence"].toBool();
+    TensorParallelContext c = kept_context(ctx);
+    bool parallel = c.size() > 1;
 
-    add_bias_gradient(*w, dy);
-    if (mode == LinearMode::kRow && parallel && sequence) dy = gather(dy, *group);
-    at::Tensor x_full = x, dx, own;
-    WorkPtr gathering, reducing;
-    if (mode == LinearMode::kColumn && parallel && sequence) {
-      x_full = at::empty({x.size(0) * group->size(), x.size(1)}, x.options());
-      gathering = group->all_gather(x_full, x.contiguous());
-    }
-    dx = at::mm(dy, w->weight);
-    if (mode == LinearMode::kColumn && parallel) {
-      if (sequence) {
-        own = at::empty_like(x);
-        reducing = group->reduce_scatter(own, dx);
-      } else {
-        reducing = group->all_reduce(dx);
+    at::Tensor x_full = x, dy_full = dy, dx;
+    WorkPtr reducing;
+    if (parallel && mode == LinearMode::kColumn) {
+      detail::Gathering gathering;
+      if (c.sequence_parallel) gathering = detail::begin_gather(x, c);
+      if (gathering.work && !c.overlap) gathering.work->wait();
+      detail::Summing summing = detail::begin_summed_product(dy, w->weight, c);
+      dx = summing.result;
+      reducing = summing.work;
+      if (!c.overlap) reducing->wait();
+      if (gathering.work) {
+        gathering.work->wait();
+        x_full = gathering.whole;
       }
+    } else if (parallel && mode == LinearMode::kRow && c.sequence_parallel) {
+      dx = detail::gathered_product(dy, w->weight, {}, c, &dy_full);
+    } else {
+      dx = at::mm(dy, w->weight);
     }
-    if (gathering) gathering->wait();
-    if (queue) queue->run_or_defer([w, dy, x_full] { add_weight_gradient(*w, dy, x_full); });
-    else add_weight_gradient(*w, dy, x_full);
+    add_bias_gradient(*w, dy);
+    if (c.weight_gradients) c.weight_gradients->run_or_defer([w, dy_full, x_full] { add_weight_gradient(*w, dy_full, x_full); });
+    else add_weight_gradient(*w, dy_full, x_full);
     if (reducing) reducing->wait();
-    return {own.defined() ? own : dx, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
