@@ -7,80 +7,65 @@
 namespace plait::detail {
 namespace {
 
-Reduction shm_reduction(const c10d::ReduceOp &op) {
+Reduction shm_reduction(const c10d::ReduceOp& op) {
   switch (op.op_) {
-  case c10d::ReduceOp::SUM:
-    return Reduction::kSum;
-  case c10d::ReduceOp::MAX:
-    return Reduction::kMax;
-  case c10d::ReduceOp::MIN:
-    return Reduction::kMin;
-  default:
-    throw_error(ExitCode::kBug,
-                "the shared-memory backend reduces by sum, max and min only");
+    case c10d::ReduceOp::SUM: return Reduction::kSum;
+    case c10d::ReduceOp::MAX: return Reduction::kMax;
+    case c10d::ReduceOp::MIN: return Reduction::kMin;
+    default: throw_error(ExitCode::kBug, "the shared-memory backend reduces by sum, max and min only");
   }
 }
 
-void check_shm_tensor(const at::Tensor &tensor) {
-  PLAIT_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(),
-              "shared-memory collectives take contiguous CPU tensors");
+void check_shm_tensor(const at::Tensor& tensor) {
+  PLAIT_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(), "shared-memory collectives take contiguous CPU tensors");
 }
 
 // Operation: ShmCollective or ShmMessage.
-template <class Operation> class ShmWork : public c10d::Work {
-public:
-  ShmWork(std::shared_ptr<ShmRank> own, std::shared_ptr<Operation> operation,
-          std::vector<int64_t> needed, int rank, c10d::OpType type)
-      : c10d::Work(rank, type), own_(std::move(own)),
-        operation_(std::move(operation)), needed_(std::move(needed)) {}
+template <class Operation>
+class ShmWork : public c10d::Work {
+ public:
+  ShmWork(std::shared_ptr<ShmRank> own, std::shared_ptr<Operation> operation, std::vector<int64_t> needed, int rank, c10d::OpType type)
+      : c10d::Work(rank, type), own_(std::move(own)), operation_(std::move(operation)), needed_(std::move(needed)) {}
 
   bool isCompleted() override {
     return own_->poll([&] { return over(); });
   }
   bool wait(std::chrono::milliseconds) override {
     own_->wait([&] { return over(); }, needed_);
-    if (!operation_->broken.empty())
-      throw Error(ExitCode::kBug, operation_->broken);
+    if (!operation_->broken.empty()) throw Error(ExitCode::kBug, operation_->broken);
     return true;
   }
 
-private:
-  bool over() const {
-    return operation_->complete || !operation_->broken.empty();
-  }
+ private:
+  bool over() const { return operation_->complete || !operation_->broken.empty(); }
   std::shared_ptr<ShmRank> own_;
   std::shared_ptr<Operation> operation_;
   std::vector<int64_t> needed_;
 };
 
-} // namespace
+}  // namespace
 
 // what the collectives need | a ring for each ordered pair
-ShmBackend::ShmBackend(std::shared_ptr<ShmRank> rank, c10d::Store &store,
-                       std::vector<int64_t> members, int group_rank)
-    : c10d::Backend(group_rank, static_cast<int>(members.size())),
-      own_(std::move(rank)), members_(std::move(members)) {
+ShmBackend::ShmBackend(std::shared_ptr<ShmRank> rank, c10d::Store& store, std::vector<int64_t> members, int group_rank)
+    : c10d::Backend(group_rank, static_cast<int>(members.size())), own_(std::move(rank)), members_(std::move(members)) {
   const size_t before_rings = ShmCollectives::area_bytes(size_);
-  const size_t bytes =
-      before_rings + members_.size() * members_.size() * sizeof(ShmRing);
+  const size_t bytes = before_rings + members_.size() * members_.size() * sizeof(ShmRing);
   if (group_rank == 0) {
     memory_ = SharedMemory::create(bytes);
     std::string address = memory_.address();
     store.set("shm", std::vector<uint8_t>(address.begin(), address.end()));
   } else {
     auto address = store.get("shm");
-    memory_ = SharedMemory::attach(std::string(address.begin(), address.end()),
-                                   bytes);
+    memory_ = SharedMemory::attach(std::string(address.begin(), address.end()), bytes);
   }
-  collectives_ = std::make_unique<ShmCollectives>(*own_, members_, group_rank,
-                                                  memory_.data());
-  auto *rings = reinterpret_cast<ShmRing *>(memory_.data() + before_rings);
+  collectives_ = std::make_unique<ShmCollectives>(*own_, members_, group_rank, memory_.data());
+  auto* rings = reinterpret_cast<ShmRing*>(memory_.data() + before_rings);
   for (int peer = 0; peer < size_; ++peer) {
     senders_.emplace_back(rings + group_rank * size_ + peer);
     receivers_.emplace_back(rings + peer * size_ + group_rank);
   }
   own_->add(this);
-  barrier(c10d::BarrierOptions())->wait(); // all have attached
+  barrier(c10d::BarrierOptions())->wait();  // all have attached
   memory_.release_address();
 }
 
@@ -89,105 +74,73 @@ ShmBackend::~ShmBackend() { own_->remove(this); }
 bool ShmBackend::progress() {
   bool moved = collectives_->progress();
   for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_)
-      continue;
+    if (peer == rank_) continue;
     auto at = static_cast<size_t>(peer);
     const bool wrote = !senders_[at].idle() && senders_[at].progress();
     const bool took = receivers_[at].progress();
-    if (wrote || took)
-      own_->ring(members_[at]);
+    if (wrote || took) own_->ring(members_[at]);
     moved = moved || wrote || took;
   }
   return moved;
 }
 
-c10::intrusive_ptr<c10d::Work> ShmBackend::start(ShmCall call,
-                                                 const at::Tensor &input,
-                                                 const at::Tensor &output,
-                                                 c10d::OpType type) {
+c10::intrusive_ptr<c10d::Work> ShmBackend::start(ShmCall call, const at::Tensor& input, const at::Tensor& output, c10d::OpType type) {
   std::shared_ptr<ShmCollective> operation;
   {
     std::lock_guard<std::mutex> lock(own_->mutex());
     operation = collectives_->post(call, input, output);
     collectives_->progress();
   }
-  return c10::make_intrusive<ShmWork<ShmCollective>>(own_, operation, members_,
-                                                     rank_, type);
+  return c10::make_intrusive<ShmWork<ShmCollective>>(own_, operation, members_, rank_, type);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::start_message(std::shared_ptr<ShmMessage> message,
-                          c10d::OpType type) {
-  PLAIT_CHECK(message->peer >= 0 && message->peer < size_ &&
-                  message->peer != rank_,
-              "message between group rank ", rank_, " and ", message->peer,
-              " in a group of ", size_);
+c10::intrusive_ptr<c10d::Work> ShmBackend::start_message(std::shared_ptr<ShmMessage> message, c10d::OpType type) {
+  PLAIT_CHECK(message->peer >= 0 && message->peer < size_ && message->peer != rank_, "message between group rank ", rank_, " and ",
+              message->peer, " in a group of ", size_);
   const auto peer = static_cast<size_t>(message->peer);
   {
     std::lock_guard<std::mutex> lock(own_->mutex());
-    if (message->is_send)
-      senders_[peer].post(message);
-    else
-      receivers_[peer].post(message);
+    if (message->is_send) senders_[peer].post(message);
+    else receivers_[peer].post(message);
     progress();
   }
-  return c10::make_intrusive<ShmWork<ShmMessage>>(
-      own_, message, std::vector<int64_t>{members_[peer]}, rank_, type);
+  return c10::make_intrusive<ShmWork<ShmMessage>>(own_, message, std::vector<int64_t>{members_[peer]}, rank_, type);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::allreduce(std::vector<at::Tensor> &tensors,
-                      const c10d::AllreduceOptions &options) {
+c10::intrusive_ptr<c10d::Work> ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   check_shm_tensor(tensors.at(0));
-  return start({ShmKind::kAllReduce, shm_reduction(options.reduceOp)},
-               tensors[0], tensors[0], c10d::OpType::ALLREDUCE);
+  return start({ShmKind::kAllReduce, shm_reduction(options.reduceOp)}, tensors[0], tensors[0], c10d::OpType::ALLREDUCE);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::_allgather_base(at::Tensor &output, at::Tensor &input,
-                            const c10d::AllgatherOptions &) {
+c10::intrusive_ptr<c10d::Work> ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
   check_shm_tensor(input);
   check_shm_tensor(output);
-  PLAIT_CHECK(output.numel() == input.numel() * size_ &&
-                  output.scalar_type() == input.scalar_type(),
-              "all_gather of ", input.numel(), " elements from ", size_,
-              " ranks into ", output.numel());
-  return start({ShmKind::kAllGather}, input, output,
-               c10d::OpType::_ALLGATHER_BASE);
+  PLAIT_CHECK(output.numel() == input.numel() * size_ && output.scalar_type() == input.scalar_type(), "all_gather of ", input.numel(),
+              " elements from ", size_, " ranks into ", output.numel());
+  return start({ShmKind::kAllGather}, input, output, c10d::OpType::_ALLGATHER_BASE);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
-                                 const c10d::ReduceScatterOptions &options) {
+c10::intrusive_ptr<c10d::Work> ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                                const c10d::ReduceScatterOptions& options) {
   check_shm_tensor(input);
   check_shm_tensor(output);
-  PLAIT_CHECK(input.numel() == output.numel() * size_ &&
-                  output.scalar_type() == input.scalar_type(),
-              "reduce_scatter of ", input.numel(), " elements over ", size_,
-              " ranks into ", output.numel());
-  return start({ShmKind::kReduceScatter, shm_reduction(options.reduceOp)},
-               input, output, c10d::OpType::_REDUCE_SCATTER_BASE);
+  PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ", input.numel(),
+              " elements over ", size_, " ranks into ", output.numel());
+  return start({ShmKind::kReduceScatter, shm_reduction(options.reduceOp)}, input, output, c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::broadcast(std::vector<at::Tensor> &tensors,
-                      const c10d::BroadcastOptions &options) {
+c10::intrusive_ptr<c10d::Work> ShmBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
   check_shm_tensor(tensors.at(0));
-  PLAIT_CHECK(options.rootRank >= 0 && options.rootRank < size_,
-              "broadcast from group rank ", options.rootRank, " of ", size_);
-  return start({ShmKind::kBroadcast, Reduction::kSum,
-                static_cast<int32_t>(options.rootRank)},
-               tensors[0], tensors[0], c10d::OpType::BROADCAST);
+  PLAIT_CHECK(options.rootRank >= 0 && options.rootRank < size_, "broadcast from group rank ", options.rootRank, " of ", size_);
+  return start({ShmKind::kBroadcast, Reduction::kSum, static_cast<int32_t>(options.rootRank)}, tensors[0], tensors[0],
+               c10d::OpType::BROADCAST);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::barrier(const c10d::BarrierOptions &) {
-  return start({ShmKind::kBarrier}, at::Tensor(), at::Tensor(),
-               c10d::OpType::BARRIER);
+c10::intrusive_ptr<c10d::Work> ShmBackend::barrier(const c10d::BarrierOptions&) {
+  return start({ShmKind::kBarrier}, at::Tensor(), at::Tensor(), c10d::OpType::BARRIER);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::send(std::vector<at::Tensor> &tensors, int destination, int tag) {
+c10::intrusive_ptr<c10d::Work> ShmBackend::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
   check_shm_tensor(tensors.at(0));
   auto message = std::make_shared<ShmMessage>();
   message->peer = destination;
@@ -197,8 +150,7 @@ ShmBackend::send(std::vector<at::Tensor> &tensors, int destination, int tag) {
   return start_message(std::move(message), c10d::OpType::SEND);
 }
 
-c10::intrusive_ptr<c10d::Work>
-ShmBackend::recv(std::vector<at::Tensor> &tensors, int source, int tag) {
+c10::intrusive_ptr<c10d::Work> ShmBackend::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
   check_shm_tensor(tensors.at(0));
   auto message = std::make_shared<ShmMessage>();
   message->peer = source;
@@ -207,4 +159,4 @@ ShmBackend::recv(std::vector<at::Tensor> &tensors, int source, int tag) {
   return start_message(std::move(message), c10d::OpType::RECV);
 }
 
-} // namespace plait::detail
+}  // namespace plait::detail

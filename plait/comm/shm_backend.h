@@ -18,38 +18,25 @@
 namespace plait::detail {
 
 class ShmBackend : public c10d::Backend, private ShmProgress {
-public:
+ public:
   // Collective over `members` (global ranks by group rank), all on one machine.
-  ShmBackend(std::shared_ptr<ShmRank> rank, c10d::Store &store,
-             std::vector<int64_t> members, int group_rank);
+  ShmBackend(std::shared_ptr<ShmRank> rank, c10d::Store& store, std::vector<int64_t> members, int group_rank);
   ~ShmBackend() override;
 
   const std::string getBackendName() const override { return "shm"; }
-  c10::intrusive_ptr<c10d::Work>
-  allreduce(std::vector<at::Tensor> &tensors,
-            const c10d::AllreduceOptions &options) override;
-  c10::intrusive_ptr<c10d::Work>
-  _allgather_base(at::Tensor &output, at::Tensor &input,
-                  const c10d::AllgatherOptions &) override;
-  c10::intrusive_ptr<c10d::Work>
-  _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
-                       const c10d::ReduceScatterOptions &options) override;
-  c10::intrusive_ptr<c10d::Work>
-  broadcast(std::vector<at::Tensor> &tensors,
-            const c10d::BroadcastOptions &options) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions &) override;
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor> &tensors,
-                                      int destination, int tag) override;
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor> &tensors,
-                                      int source, int tag) override;
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override;
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
 
-private:
+ private:
   bool progress() override;
-  c10::intrusive_ptr<c10d::Work> start(ShmCall call, const at::Tensor &input,
-                                       const at::Tensor &output,
-                                       c10d::OpType type);
-  c10::intrusive_ptr<c10d::Work>
-  start_message(std::shared_ptr<ShmMessage> message, c10d::OpType type);
+  c10::intrusive_ptr<c10d::Work> start(ShmCall call, const at::Tensor& input, const at::Tensor& output, c10d::OpType type);
+  c10::intrusive_ptr<c10d::Work> start_message(std::shared_ptr<ShmMessage> message, c10d::OpType type);
 
   std::shared_ptr<ShmRank> own_;
   std::vector<int64_t> members_;
@@ -59,4 +46,4 @@ private:
   std::vector<ShmReceiver> receivers_;
 };
 
-} // namespace plait::detail
+}  // namespace plait::detail

@@ -12,10 +12,8 @@ namespace {
 // yet few meetings.
 constexpr int64_t kSlotBytes = 512 << 10;
 constexpr uint64_t kSlots = 2;
-constexpr int64_t kOneMeetingBytes =
-    32 << 10; // up to here it costs less that every rank sums everything itself
-constexpr int64_t kPartElements =
-    64; // parts of a piece begin on whole cache lines, in every type
+constexpr int64_t kOneMeetingBytes = 32 << 10;  // up to here it costs less that every rank sums everything itself
+constexpr int64_t kPartElements = 64;           // parts of a piece begin on whole cache lines, in every type
 
 struct Span {
   int64_t begin, end;
@@ -24,53 +22,43 @@ struct Span {
 // The elements of a piece that `rank` sums in a reduction of two meetings; the
 // last rank takes the rest.
 Span part_of(int64_t piece, int rank, int size) {
-  const int64_t share =
-      (piece / size + kPartElements - 1) / kPartElements * kPartElements;
+  const int64_t share = (piece / size + kPartElements - 1) / kPartElements * kPartElements;
   const int64_t begin = std::min(piece, share * rank);
   return {begin, rank == size - 1 ? piece : std::min(piece, begin + share)};
 }
 
-char *element_at(const at::Tensor &tensor, int64_t element) {
-  return static_cast<char *>(tensor.data_ptr()) +
-         element * static_cast<int64_t>(tensor.element_size());
+char* element_at(const at::Tensor& tensor, int64_t element) {
+  return static_cast<char*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
 }
 
-void copy_bytes(void *to, const void *from, int64_t bytes) {
-  if (bytes > 0 && to != from)
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-bool share_memory(const at::Tensor &a, const at::Tensor &b) {
-  if (!a.defined() || !b.defined())
-    return false;
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return false;
   const char *a_begin = element_at(a, 0), *b_begin = element_at(b, 0);
   return a_begin < b_begin + b.nbytes() && b_begin < a_begin + a.nbytes();
 }
 
-std::string shm_call_text(const ShmCall &call) {
-  constexpr const char *kNames[] = {"all_reduce", "all_gather",
-                                    "reduce_scatter", "broadcast", "barrier"};
+std::string shm_call_text(const ShmCall& call) {
+  constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
   std::string text = kNames[static_cast<int>(call.kind)];
-  if (call.kind == ShmKind::kBarrier)
-    return text;
-  if (call.reduction != Reduction::kSum)
-    text += call.reduction == Reduction::kMax ? " max" : " min";
-  if (call.kind == ShmKind::kBroadcast)
-    text += cat(" from ", call.root);
-  return cat(text, " of ", call.elements, " x ",
-             c10::toString(static_cast<at::ScalarType>(call.type)));
+  if (call.kind == ShmKind::kBarrier) return text;
+  if (call.reduction != Reduction::kSum) text += call.reduction == Reduction::kMax ? " max" : " min";
+  if (call.kind == ShmKind::kBroadcast) text += cat(" from ", call.root);
+  return cat(text, " of ", call.elements, " x ", c10::toString(static_cast<at::ScalarType>(call.type)));
 }
 
-} // namespace
+}  // namespace
 
 // One rank's counters in shared memory. A counter only grows.
 struct alignas(64) ShmCollectives::Seat {
-  std::atomic<uint64_t> staged;  // pieces whose slot is filled
-  std::atomic<uint64_t> reduced; // pieces of two meetings whose part is summed
-  std::atomic<uint64_t>
-      done; // pieces of which this rank reads nothing any more
+  std::atomic<uint64_t> staged;   // pieces whose slot is filled
+  std::atomic<uint64_t> reduced;  // pieces of two meetings whose part is summed
+  std::atomic<uint64_t> done;     // pieces of which this rank reads nothing any more
   std::atomic<uint32_t> waits_for_slot;
-  alignas(64) ShmCall calls[kSlots]; // of the piece in that slot
+  alignas(64) ShmCall calls[kSlots];  // of the piece in that slot
 };
 
 size_t ShmCollectives::area_bytes(int size) {
@@ -78,273 +66,201 @@ size_t ShmCollectives::area_bytes(int size) {
   return n * sizeof(Seat) + (n + 1) * kSlots * static_cast<size_t>(kSlotBytes);
 }
 
-ShmCollectives::ShmCollectives(ShmRank &own,
-                               const std::vector<int64_t> &members, int rank,
-                               char *area)
-    : own_(own), members_(members), size_(static_cast<int>(members.size())),
-      rank_(rank), seats_(reinterpret_cast<Seat *>(area)),
-      slots_(area + members.size() * sizeof(Seat)),
-      results_(slots_ +
-               members.size() * kSlots * static_cast<size_t>(kSlotBytes)) {}
+ShmCollectives::ShmCollectives(ShmRank& own, const std::vector<int64_t>& members, int rank, char* area)
+    : own_(own), members_(members), size_(static_cast<int>(members.size())), rank_(rank), seats_(reinterpret_cast<Seat*>(area)),
+      slots_(area + members.size() * sizeof(Seat)), results_(slots_ + members.size() * kSlots * static_cast<size_t>(kSlotBytes)) {}
 
-char *ShmCollectives::slot(int rank, uint64_t piece) const {
-  return slots_ + (static_cast<uint64_t>(rank) * kSlots + piece % kSlots) *
-                      static_cast<uint64_t>(kSlotBytes);
+char* ShmCollectives::slot(int rank, uint64_t piece) const {
+  return slots_ + (static_cast<uint64_t>(rank) * kSlots + piece % kSlots) * static_cast<uint64_t>(kSlotBytes);
 }
 
-char *ShmCollectives::result(uint64_t piece) const {
-  return results_ + piece % kSlots * static_cast<uint64_t>(kSlotBytes);
-}
+char* ShmCollectives::result(uint64_t piece) const { return results_ + piece % kSlots * static_cast<uint64_t>(kSlotBytes); }
 
-std::shared_ptr<ShmCollective> ShmCollectives::post(ShmCall call,
-                                                    const at::Tensor &input,
-                                                    const at::Tensor &output) {
+std::shared_ptr<ShmCollective> ShmCollectives::post(ShmCall call, const at::Tensor& input, const at::Tensor& output) {
   auto posted = std::make_shared<ShmCollective>();
-  ShmCollective &c = *posted;
+  ShmCollective& c = *posted;
   int64_t rows = 1;
   if (input.defined()) {
     call.type = static_cast<int32_t>(input.scalar_type());
     call.elements = input.numel();
     c.element_size = static_cast<int64_t>(input.element_size());
-    c.whole =
-        call.kind == ShmKind::kReduceScatter ? output.numel() : input.numel();
-    if (call.kind == ShmKind::kReduceScatter)
-      rows = size_;
+    c.whole = call.kind == ShmKind::kReduceScatter ? output.numel() : input.numel();
+    if (call.kind == ShmKind::kReduceScatter) rows = size_;
   }
   c.call = call;
   c.input = input;
   c.output = output;
   c.piece = kSlotBytes / c.element_size / rows;
-  PLAIT_CHECK(c.piece > 0, "a group of ", size_,
-              " ranks is too large for shared-memory slots");
-  if (c.piece > kPartElements)
-    c.piece = c.piece / kPartElements * kPartElements;
-  c.num_pieces = static_cast<uint64_t>(
-      std::max<int64_t>(1, (c.whole + c.piece - 1) / c.piece));
-  c.two_meetings = call.kind == ShmKind::kAllReduce &&
-                   c.whole * c.element_size > kOneMeetingBytes;
-  for (const auto &earlier : operations_)
-    for (const auto &theirs : {earlier->input, earlier->output})
-      c.after_others = c.after_others || share_memory(theirs, input) ||
-                       share_memory(theirs, output);
+  PLAIT_CHECK(c.piece > 0, "a group of ", size_, " ranks is too large for shared-memory slots");
+  if (c.piece > kPartElements) c.piece = c.piece / kPartElements * kPartElements;
+  c.num_pieces = static_cast<uint64_t>(std::max<int64_t>(1, (c.whole + c.piece - 1) / c.piece));
+  c.two_meetings = call.kind == ShmKind::kAllReduce && c.whole * c.element_size > kOneMeetingBytes;
+  for (const auto& earlier : operations_)
+    for (const auto& theirs : {earlier->input, earlier->output})
+      c.after_others = c.after_others || share_memory(theirs, input) || share_memory(theirs, output);
   c.sequence = sequence_++;
   c.first_piece = pieces_;
   c.first_reduction = reductions_;
   pieces_ += c.num_pieces;
-  if (c.two_meetings)
-    reductions_ += c.num_pieces;
+  if (c.two_meetings) reductions_ += c.num_pieces;
   operations_.push_back(posted);
   return posted;
 }
 
 uint64_t ShmCollectives::least(std::atomic<uint64_t> Seat::*counter) const {
   uint64_t least = UINT64_MAX;
-  for (int r = 0; r < size_; ++r)
-    least =
-        std::min(least, (seats_[r].*counter).load(std::memory_order_seq_cst));
+  for (int r = 0; r < size_; ++r) least = std::min(least, (seats_[r].*counter).load(std::memory_order_seq_cst));
   return least;
 }
 
 // Adds one. The last to come wakes the others; two at once both do.
 void ShmCollectives::publish(std::atomic<uint64_t> Seat::*counter) {
-  const uint64_t before =
-      (seats_[rank_].*counter).load(std::memory_order_relaxed);
+  const uint64_t before = (seats_[rank_].*counter).load(std::memory_order_relaxed);
   (seats_[rank_].*counter).store(before + 1, std::memory_order_seq_cst);
-  if (least(counter) <= before)
-    return;
-  const bool done = counter == &Seat::done; // rarely waited for
+  if (least(counter) <= before) return;
+  const bool done = counter == &Seat::done;  // rarely waited for
   for (int r = 0; r < size_; ++r)
-    if (r != rank_ &&
-        (!done || seats_[r].waits_for_slot.load(std::memory_order_seq_cst)))
-      ring(r);
+    if (r != rank_ && (!done || seats_[r].waits_for_slot.load(std::memory_order_seq_cst))) ring(r);
 }
 
 bool ShmCollectives::slot_free(uint64_t piece) {
   auto free = [&] { return least(&Seat::done) + kSlots > piece; };
-  std::atomic<uint32_t> &waits = seats_[rank_].waits_for_slot;
+  std::atomic<uint32_t>& waits = seats_[rank_].waits_for_slot;
   if (!free()) {
     waits.store(1, std::memory_order_seq_cst);
-    if (!free())
-      return false;
+    if (!free()) return false;
   }
-  if (waits.load(std::memory_order_relaxed))
-    waits.store(0, std::memory_order_relaxed);
+  if (waits.load(std::memory_order_relaxed)) waits.store(0, std::memory_order_relaxed);
   return true;
 }
 
-void ShmCollectives::stage(ShmCollective &c, uint64_t index) {
+void ShmCollectives::stage(ShmCollective& c, uint64_t index) {
   const uint64_t piece = c.first_piece + index;
-  const int64_t begin = static_cast<int64_t>(index) * c.piece,
-                elements = std::min(c.whole - begin, c.piece);
-  char *to = slot(rank_, piece);
+  const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
+  char* to = slot(rank_, piece);
   auto put = [&](int64_t at, int64_t from, int64_t count) {
-    if (count > 0)
-      copy_bytes(to + at * c.element_size, element_at(c.input, from),
-                 count * c.element_size);
+    if (count > 0) copy_bytes(to + at * c.element_size, element_at(c.input, from), count * c.element_size);
   };
   switch (c.call.kind) {
-  case ShmKind::kAllReduce:
-    if (c.two_meetings) { // nobody else needs the own part
-      const Span own = part_of(elements, rank_, size_);
-      put(0, begin, own.begin);
-      put(own.end, begin + own.end, elements - own.end);
-    } else {
-      put(0, begin, elements);
-    }
-    break;
-  case ShmKind::kReduceScatter:
-    for (int r = 0; r < size_; ++r)
-      if (r != rank_)
-        put(r * elements, r * c.whole + begin, elements);
-    break;
-  case ShmKind::kAllGather:
-    put(0, begin, elements);
-    break;
-  case ShmKind::kBroadcast:
-    if (c.call.root == rank_)
-      put(0, begin, elements);
-    break;
-  case ShmKind::kBarrier:
-    break;
+    case ShmKind::kAllReduce:
+      if (c.two_meetings) {  // nobody else needs the own part
+        const Span own = part_of(elements, rank_, size_);
+        put(0, begin, own.begin);
+        put(own.end, begin + own.end, elements - own.end);
+      } else {
+        put(0, begin, elements);
+      }
+      break;
+    case ShmKind::kReduceScatter:
+      for (int r = 0; r < size_; ++r)
+        if (r != rank_) put(r * elements, r * c.whole + begin, elements);
+      break;
+    case ShmKind::kAllGather: put(0, begin, elements); break;
+    case ShmKind::kBroadcast:
+      if (c.call.root == rank_) put(0, begin, elements);
+      break;
+    case ShmKind::kBarrier: break;
   }
-  if (index == 0)
-    seats_[rank_].calls[piece % kSlots] = c.call;
+  if (index == 0) seats_[rank_].calls[piece % kSlots] = c.call;
 }
 
-bool ShmCollectives::calls_agree(ShmCollective &c) {
+bool ShmCollectives::calls_agree(ShmCollective& c) {
   for (int r = 0; r < size_; ++r) {
-    const ShmCall &other = seats_[r].calls[c.first_piece % kSlots];
-    if (other == c.call)
-      continue;
-    c.broken = cat("ranks ", join(members_), " disagree on operation ",
-                   c.sequence, ": rank ", members_[static_cast<size_t>(r)],
-                   " calls ", shm_call_text(other), ", rank ",
-                   members_[static_cast<size_t>(rank_)], " calls ",
-                   shm_call_text(c.call));
+    const ShmCall& other = seats_[r].calls[c.first_piece % kSlots];
+    if (other == c.call) continue;
+    c.broken = cat("ranks ", join(members_), " disagree on operation ", c.sequence, ": rank ", members_[static_cast<size_t>(r)], " calls ",
+                   shm_call_text(other), ", rank ", members_[static_cast<size_t>(rank_)], " calls ", shm_call_text(c.call));
     return false;
   }
   return true;
 }
 
-void ShmCollectives::reduce(const ShmCollective &c, int64_t elements) {
-  const bool known = reduce_slices(c.input.scalar_type(), c.call.reduction,
-                                   inputs_, outputs_, elements);
-  PLAIT_CHECK(known, "no reduction for type ",
-              c10::toString(c.input.scalar_type()));
+void ShmCollectives::reduce(const ShmCollective& c, int64_t elements) {
+  const bool known = reduce_slices(c.input.scalar_type(), c.call.reduction, inputs_, outputs_, elements);
+  PLAIT_CHECK(known, "no reduction for type ", c10::toString(c.input.scalar_type()));
 }
 
-void ShmCollectives::reduce_part(ShmCollective &c, uint64_t index) {
+void ShmCollectives::reduce_part(ShmCollective& c, uint64_t index) {
   const uint64_t piece = c.first_piece + index;
   const int64_t begin = static_cast<int64_t>(index) * c.piece;
   const Span own = part_of(std::min(c.whole - begin, c.piece), rank_, size_);
-  if (own.begin == own.end)
-    return;
+  if (own.begin == own.end) return;
   inputs_.clear();
   for (int r = 0; r < size_; ++r)
-    inputs_.push_back(r == rank_ ? element_at(c.input, begin + own.begin)
-                                 : slot(r, piece) + own.begin * c.element_size);
-  outputs_ = {result(piece) + own.begin * c.element_size,
-              element_at(c.output, begin + own.begin)};
+    inputs_.push_back(r == rank_ ? element_at(c.input, begin + own.begin) : slot(r, piece) + own.begin * c.element_size);
+  outputs_ = {result(piece) + own.begin * c.element_size, element_at(c.output, begin + own.begin)};
   reduce(c, own.end - own.begin);
 }
 
 // The parts that the others summed.
-void ShmCollectives::gather_parts(ShmCollective &c, uint64_t index) {
-  const int64_t begin = static_cast<int64_t>(index) * c.piece,
-                elements = std::min(c.whole - begin, c.piece);
+void ShmCollectives::gather_parts(ShmCollective& c, uint64_t index) {
+  const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
   const Span own = part_of(elements, rank_, size_);
-  const char *from = result(c.first_piece + index);
+  const char* from = result(c.first_piece + index);
   copy_bytes(element_at(c.output, begin), from, own.begin * c.element_size);
   if (elements > own.end)
-    copy_bytes(element_at(c.output, begin + own.end),
-               from + own.end * c.element_size,
-               (elements - own.end) * c.element_size);
+    copy_bytes(element_at(c.output, begin + own.end), from + own.end * c.element_size, (elements - own.end) * c.element_size);
 }
 
-void ShmCollectives::sum_slots(ShmCollective &c, uint64_t index) {
-  const int64_t begin = static_cast<int64_t>(index) * c.piece,
-                elements = std::min(c.whole - begin, c.piece);
-  if (elements <= 0)
-    return;
+void ShmCollectives::sum_slots(ShmCollective& c, uint64_t index) {
+  const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
+  if (elements <= 0) return;
   const bool scatter = c.call.kind == ShmKind::kReduceScatter;
-  const int64_t in_slot = scatter ? rank_ * elements : 0,
-                in_input = begin + (scatter ? rank_ * c.whole : 0);
+  const int64_t in_slot = scatter ? rank_ * elements : 0, in_input = begin + (scatter ? rank_ * c.whole : 0);
   inputs_.clear();
   for (int r = 0; r < size_; ++r)
-    inputs_.push_back(r == rank_ ? element_at(c.input, in_input)
-                                 : slot(r, c.first_piece + index) +
-                                       in_slot * c.element_size);
+    inputs_.push_back(r == rank_ ? element_at(c.input, in_input) : slot(r, c.first_piece + index) + in_slot * c.element_size);
   outputs_ = {element_at(c.output, begin)};
   reduce(c, elements);
 }
 
 // Every slot of this piece is filled: the own output of it.
-void ShmCollectives::finish(ShmCollective &c, uint64_t index) {
+void ShmCollectives::finish(ShmCollective& c, uint64_t index) {
   const uint64_t piece = c.first_piece + index;
-  const int64_t begin = static_cast<int64_t>(index) * c.piece,
-                elements = std::min(c.whole - begin, c.piece);
+  const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
   switch (c.call.kind) {
-  case ShmKind::kAllReduce:
-    if (c.two_meetings)
-      gather_parts(c, index);
-    else
-      sum_slots(c, index);
-    break;
-  case ShmKind::kReduceScatter:
-    sum_slots(c, index);
-    break;
-  case ShmKind::kAllGather:
-    if (elements <= 0)
+    case ShmKind::kAllReduce:
+      if (c.two_meetings) gather_parts(c, index);
+      else sum_slots(c, index);
       break;
-    for (int r = 0; r < size_; ++r)
-      copy_bytes(element_at(c.output, r * c.whole + begin),
-                 r == rank_ ? element_at(c.input, begin) : slot(r, piece),
-                 elements * c.element_size);
-    break;
-  case ShmKind::kBroadcast:
-    if (c.call.root != rank_ && elements > 0)
-      copy_bytes(element_at(c.output, begin), slot(c.call.root, piece),
-                 elements * c.element_size);
-    break;
-  case ShmKind::kBarrier:
-    break;
+    case ShmKind::kReduceScatter: sum_slots(c, index); break;
+    case ShmKind::kAllGather:
+      if (elements <= 0) break;
+      for (int r = 0; r < size_; ++r)
+        copy_bytes(element_at(c.output, r * c.whole + begin), r == rank_ ? element_at(c.input, begin) : slot(r, piece),
+                   elements * c.element_size);
+      break;
+    case ShmKind::kBroadcast:
+      if (c.call.root != rank_ && elements > 0)
+        copy_bytes(element_at(c.output, begin), slot(c.call.root, piece), elements * c.element_size);
+      break;
+    case ShmKind::kBarrier: break;
   }
 }
 
 bool ShmCollectives::finish_next() {
-  ShmCollective &c = *operations_.front();
+  ShmCollective& c = *operations_.front();
   if (c.two_meetings) {
-    if (c.finished == c.reduced ||
-        least(&Seat::reduced) <= c.first_reduction + c.finished)
-      return false;
+    if (c.finished == c.reduced || least(&Seat::reduced) <= c.first_reduction + c.finished) return false;
   } else {
-    if (c.finished == c.staged ||
-        least(&Seat::staged) <= c.first_piece + c.finished)
-      return false;
-    if (c.finished == 0 && !calls_agree(c))
-      return true;
+    if (c.finished == c.staged || least(&Seat::staged) <= c.first_piece + c.finished) return false;
+    if (c.finished == 0 && !calls_agree(c)) return true;
   }
   finish(c, c.finished++);
   publish(&Seat::done);
-  if (c.finished < c.num_pieces)
-    return true;
+  if (c.finished < c.num_pieces) return true;
   c.complete = true;
-  c.input = c.output =
-      at::Tensor(); // the owner frees it: a finished operation holds no memory
+  c.input = c.output = at::Tensor();  // the owner frees it: a finished operation holds no memory
   operations_.pop_front();
   return true;
 }
 
 bool ShmCollectives::reduce_next() {
-  for (const auto &operation : operations_) {
-    ShmCollective &c = *operation;
-    if (!c.two_meetings || c.reduced == c.num_pieces)
-      continue;
-    if (c.reduced == c.staged ||
-        least(&Seat::staged) <= c.first_piece + c.reduced)
-      return false;
-    if (c.reduced == 0 && !calls_agree(c))
-      return true;
+  for (const auto& operation : operations_) {
+    ShmCollective& c = *operation;
+    if (!c.two_meetings || c.reduced == c.num_pieces) continue;
+    if (c.reduced == c.staged || least(&Seat::staged) <= c.first_piece + c.reduced) return false;
+    if (c.reduced == 0 && !calls_agree(c)) return true;
     reduce_part(c, c.reduced++);
     publish(&Seat::reduced);
     return true;
@@ -353,14 +269,11 @@ bool ShmCollectives::reduce_next() {
 }
 
 bool ShmCollectives::stage_next() {
-  for (const auto &operation : operations_) {
-    ShmCollective &c = *operation;
-    if (c.staged == c.num_pieces)
-      continue;
-    if (c.after_others && operation != operations_.front())
-      return false;
-    if (!slot_free(c.first_piece + c.staged))
-      return false;
+  for (const auto& operation : operations_) {
+    ShmCollective& c = *operation;
+    if (c.staged == c.num_pieces) continue;
+    if (c.after_others && operation != operations_.front()) return false;
+    if (!slot_free(c.first_piece + c.staged)) return false;
     stage(c, c.staged++);
     publish(&Seat::staged);
     return true;
@@ -371,18 +284,15 @@ bool ShmCollectives::stage_next() {
 // What others may wait for longest comes first. A broken operation stops all
 // that follow it.
 bool ShmCollectives::step() {
-  for (const auto &operation : operations_)
-    if (!operation->broken.empty())
-      return false;
-  return !operations_.empty() &&
-         (finish_next() || reduce_next() || stage_next());
+  for (const auto& operation : operations_)
+    if (!operation->broken.empty()) return false;
+  return !operations_.empty() && (finish_next() || reduce_next() || stage_next());
 }
 
 bool ShmCollectives::progress() {
   bool moved = false;
-  while (step())
-    moved = true;
+  while (step()) moved = true;
   return moved;
 }
 
-} // namespace plait::detail
+}  // namespace plait::detail

@@ -25,13 +25,7 @@
 
 namespace plait::detail {
 
-enum class ShmKind : int32_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kBroadcast,
-  kBarrier
-};
+enum class ShmKind : int32_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier };
 
 // What must agree on all ranks of a collective.
 struct ShmCall {
@@ -39,8 +33,8 @@ struct ShmCall {
   Reduction reduction = Reduction::kSum;
   int32_t root = 0;
   int32_t type = 0;
-  int64_t elements = 0; // of the input
-  bool operator==(const ShmCall &) const = default;
+  int64_t elements = 0;  // of the input
+  bool operator==(const ShmCall&) const = default;
 };
 
 struct ShmCollective {
@@ -48,60 +42,58 @@ struct ShmCollective {
   at::Tensor input, output;
   uint64_t sequence = 0;
   int64_t element_size = 1;
-  int64_t whole = 0;            // elements that are cut into pieces
-  int64_t piece = 0;            // elements of each but the last
-  uint64_t num_pieces = 1;      // a barrier has one without elements
-  uint64_t first_piece = 0;     // number of its first piece in the group
-  uint64_t first_reduction = 0; // among the pieces of two meetings
+  int64_t whole = 0;             // elements that are cut into pieces
+  int64_t piece = 0;             // elements of each but the last
+  uint64_t num_pieces = 1;       // a barrier has one without elements
+  uint64_t first_piece = 0;      // number of its first piece in the group
+  uint64_t first_reduction = 0;  // among the pieces of two meetings
   bool two_meetings = false;
-  bool after_others = false; // shares memory with an operation before it
-  uint64_t staged = 0, reduced = 0, finished = 0; // pieces
+  bool after_others = false;                       // shares memory with an operation before it
+  uint64_t staged = 0, reduced = 0, finished = 0;  // pieces
   bool complete = false;
   std::string broken;
 };
 
 class ShmCollectives {
-public:
+ public:
   // Bytes of shared memory, zeros at first, that a group of `size` ranks needs
   // for them.
   static size_t area_bytes(int size);
   // members: global ranks. area: the same memory on all members.
-  ShmCollectives(ShmRank &own, const std::vector<int64_t> &members, int rank,
-                 char *area);
+  ShmCollectives(ShmRank& own, const std::vector<int64_t>& members, int rank, char* area);
 
-  std::shared_ptr<ShmCollective> post(ShmCall call, const at::Tensor &input,
-                                      const at::Tensor &output);
-  bool progress(); // true when anything moved
+  std::shared_ptr<ShmCollective> post(ShmCall call, const at::Tensor& input, const at::Tensor& output);
+  bool progress();  // true when anything moved
 
-private:
+ private:
   struct Seat;
   bool step();
   bool finish_next();
   bool reduce_next();
   bool stage_next();
-  void stage(ShmCollective &c, uint64_t index);
-  void reduce_part(ShmCollective &c, uint64_t index);
-  void finish(ShmCollective &c, uint64_t index);
-  void gather_parts(ShmCollective &c, uint64_t index);
-  void sum_slots(ShmCollective &c, uint64_t index);
-  bool calls_agree(ShmCollective &c);
-  void reduce(const ShmCollective &c, int64_t elements);
+  void stage(ShmCollective& c, uint64_t index);
+  void reduce_part(ShmCollective& c, uint64_t index);
+  void finish(ShmCollective& c, uint64_t index);
+  void gather_parts(ShmCollective& c, uint64_t index);
+  void sum_slots(ShmCollective& c, uint64_t index);
+  bool calls_agree(ShmCollective& c);
+  void reduce(const ShmCollective& c, int64_t elements);
   void publish(std::atomic<uint64_t> Seat::*counter);
   uint64_t least(std::atomic<uint64_t> Seat::*counter) const;
   bool slot_free(uint64_t piece);
   void ring(int rank) const { own_.ring(members_[static_cast<size_t>(rank)]); }
-  char *slot(int rank, uint64_t piece) const;
-  char *result(uint64_t piece) const;
+  char* slot(int rank, uint64_t piece) const;
+  char* result(uint64_t piece) const;
 
-  ShmRank &own_;
-  const std::vector<int64_t> &members_;
+  ShmRank& own_;
+  const std::vector<int64_t>& members_;
   const int size_, rank_;
-  Seat *seats_;
+  Seat* seats_;
   char *slots_, *results_;
   std::deque<std::shared_ptr<ShmCollective>> operations_;
-  uint64_t sequence_ = 0, pieces_ = 0, reductions_ = 0; // posted so far
-  std::vector<const void *> inputs_;                    // of one reduction
-  std::vector<void *> outputs_;
+  uint64_t sequence_ = 0, pieces_ = 0, reductions_ = 0;  // posted so far
+  std::vector<const void*> inputs_;                      // of one reduction
+  std::vector<void*> outputs_;
 };
 
-} // namespace plait::detail
+}  // namespace plait::detail

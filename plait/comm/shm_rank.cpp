@@ -3,8 +3,8 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
 #include <ctime>
@@ -17,50 +17,36 @@ namespace plait::detail {
 namespace {
 
 constexpr std::chrono::microseconds kYielding{200};
-constexpr std::chrono::milliseconds kLookAround{
-    50}; // a peer that died rings nobody: how often a sleeper looks
+constexpr std::chrono::milliseconds kLookAround{50};  // a peer that died rings nobody: how often a sleeper looks
 
-void futex_wait(std::atomic<uint32_t> &word, uint32_t expected,
-                std::chrono::milliseconds longest) {
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::milliseconds longest) {
   timespec time{};
   time.tv_nsec = static_cast<long>(longest.count()) * 1000000L;
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
 }
 
-void futex_wake_one(std::atomic<uint32_t> &word) {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-}
+void futex_wake_one(std::atomic<uint32_t>& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 
-std::vector<uint8_t> bytes_of(const std::string &text) {
-  return {text.begin(), text.end()};
-}
-std::string text_of(const std::vector<uint8_t> &bytes) {
-  return {bytes.begin(), bytes.end()};
-}
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-} // namespace
+}  // namespace
 
-ShmRank::ShmRank(c10d::Store &store, int64_t rank, int64_t world_size,
-                 std::chrono::milliseconds timeout)
-    : rank_(rank), timeout_(timeout) {
+ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout) : rank_(rank), timeout_(timeout) {
   auto machine_key = [](int64_t r) { return cat("shm/machine/", r); };
   store.set(machine_key(rank), bytes_of(machine_identity()));
-  std::vector<std::string> machines; // of every rank
-  for (int64_t r = 0; r < world_size; ++r)
-    machines.push_back(text_of(store.get(machine_key(r))));
+  std::vector<std::string> machines;  // of every rank
+  for (int64_t r = 0; r < world_size; ++r) machines.push_back(text_of(store.get(machine_key(r))));
   seat_of_.assign(static_cast<size_t>(world_size), -1);
   int64_t seats = 0, leader = -1;
   for (int64_t r = 0; r < world_size; ++r) {
-    if (machines[static_cast<size_t>(r)] != machines[static_cast<size_t>(rank)])
-      continue;
-    if (leader < 0)
-      leader = r;
+    if (machines[static_cast<size_t>(r)] != machines[static_cast<size_t>(rank)]) continue;
+    if (leader < 0) leader = r;
     seat_of_[static_cast<size_t>(r)] = seats++;
   }
-  const auto cores =
-      static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  spins_ = seats <= cores ? 2000 : 0; // more ranks than cores: whoever spins
-                                      // keeps another from its part
+  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  spins_ = seats <= cores ? 2000 : 0;  // more ranks than cores: whoever spins
+                                       // keeps another from its part
   const auto size = static_cast<size_t>(seats) * sizeof(ShmSeat);
   const std::string page_key = cat("shm/page/", leader);
   std::string failed;
@@ -73,84 +59,69 @@ ShmRank::ShmRank(c10d::Store &store, int64_t rank, int64_t world_size,
     }
     seat(rank).start_time.store(process_start_time(::getpid()));
     seat(rank).pid.store(::getpid(), std::memory_order_release);
-  } catch (const Error &error) {
+  } catch (const Error& error) {
     failed = cat("rank ", rank, ": ", error.what());
-    if (rank == leader)
-      store.set(page_key, bytes_of("none"));
+    if (rank == leader) store.set(page_key, bytes_of("none"));
   }
   // The leader keeps its descriptor until all have come; everybody needs to
   // know the others' process ids. One that cannot: none does.
   store.set(cat("shm/seated/", rank), bytes_of(cat("seated ", failed)));
   for (int64_t r = 0; r < world_size; ++r) {
-    if (seat_of_[static_cast<size_t>(r)] < 0)
-      continue;
+    if (seat_of_[static_cast<size_t>(r)] < 0) continue;
     std::string answer = text_of(store.get(cat("shm/seated/", r))).substr(7);
-    if (problem_.empty())
-      problem_ = answer;
+    if (problem_.empty()) problem_ = answer;
   }
   page_.release_address();
-  if (problem_.empty())
-    return;
+  if (problem_.empty()) return;
   std::fill(seat_of_.begin(), seat_of_.end(), -1);
   // A problem may end the run. Rank 0, which may serve the store, goes on only
   // when all others have read the answers; it looks instead of waiting, because
   // one that has read them may be gone already.
-  if (rank != 0)
-    store.set(cat("shm/known/", rank), bytes_of("yes"));
+  if (rank != 0) store.set(cat("shm/known/", rank), bytes_of("yes"));
   std::vector<std::string> known;
   for (int64_t r = 1; r < world_size; ++r)
-    if (machines[static_cast<size_t>(r)] == machines[0])
-      known.push_back(cat("shm/known/", r));
-  const auto latest =
-      std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (rank == 0 && !store.check(known) &&
-         std::chrono::steady_clock::now() < latest)
+    if (machines[static_cast<size_t>(r)] == machines[0]) known.push_back(cat("shm/known/", r));
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (rank == 0 && !store.check(known) && std::chrono::steady_clock::now() < latest)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 ShmRank::~ShmRank() {
-  if (!page_.data() || !problem_.empty())
-    return;
+  if (!page_.data() || !problem_.empty()) return;
   seat(rank_).ended.store(1, std::memory_order_release);
   for (size_t r = 0; r < seat_of_.size(); ++r)
-    if (seat_of_[r] >= 0 && static_cast<int64_t>(r) != rank_)
-      ring(static_cast<int64_t>(r));
+    if (seat_of_[r] >= 0 && static_cast<int64_t>(r) != rank_) ring(static_cast<int64_t>(r));
 }
 
-ShmSeat &ShmRank::seat(int64_t rank) const {
+ShmSeat& ShmRank::seat(int64_t rank) const {
   int64_t at = seat_of_[static_cast<size_t>(rank)];
   PLAIT_CHECK(at >= 0, "rank ", rank, " is not on this machine");
-  return reinterpret_cast<ShmSeat *>(page_.data())[at];
+  return reinterpret_cast<ShmSeat*>(page_.data())[at];
 }
 
-bool ShmRank::shares_machine(const std::vector<int64_t> &members) const {
-  return std::all_of(members.begin(), members.end(), [&](int64_t r) {
-    return seat_of_[static_cast<size_t>(r)] >= 0;
-  });
+bool ShmRank::shares_machine(const std::vector<int64_t>& members) const {
+  return std::all_of(members.begin(), members.end(), [&](int64_t r) { return seat_of_[static_cast<size_t>(r)] >= 0; });
 }
 
-void ShmRank::add(ShmProgress *group) {
+void ShmRank::add(ShmProgress* group) {
   std::lock_guard<std::mutex> lock(mutex_);
   groups_.push_back(group);
 }
 
-void ShmRank::remove(ShmProgress *group) {
+void ShmRank::remove(ShmProgress* group) {
   std::lock_guard<std::mutex> lock(mutex_);
-  groups_.erase(std::remove(groups_.begin(), groups_.end(), group),
-                groups_.end());
+  groups_.erase(std::remove(groups_.begin(), groups_.end(), group), groups_.end());
 }
 
 void ShmRank::ring(int64_t rank) {
-  ShmSeat &to = seat(rank);
+  ShmSeat& to = seat(rank);
   to.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (to.sleeping.load(std::memory_order_seq_cst))
-    futex_wake_one(to.bell);
+  if (to.sleeping.load(std::memory_order_seq_cst)) futex_wake_one(to.bell);
 }
 
 bool ShmRank::progress_all() {
   bool moved = false;
-  for (ShmProgress *group : groups_)
-    moved |= group->progress();
+  for (ShmProgress* group : groups_) moved |= group->progress();
   return moved;
 }
 
@@ -160,68 +131,54 @@ bool ShmRank::progress_all() {
 // happen: the ringer counts first and looks at `sleeping` then, we say
 // `sleeping` first and look at the count then.
 void ShmRank::sleep(uint32_t bell) {
-  ShmSeat &own = seat(rank_);
+  ShmSeat& own = seat(rank_);
   for (int spin = 0; spin < spins_; ++spin) {
-    if (own.bell.load(std::memory_order_acquire) != bell)
-      return;
+    if (own.bell.load(std::memory_order_acquire) != bell) return;
     __builtin_ia32_pause();
   }
   const auto begin = std::chrono::steady_clock::now();
   do {
     for (int yield = 0; yield < 8; ++yield) {
       ::sched_yield();
-      if (own.bell.load(std::memory_order_acquire) != bell)
-        return;
+      if (own.bell.load(std::memory_order_acquire) != bell) return;
     }
   } while (std::chrono::steady_clock::now() - begin < kYielding);
   own.sleeping.store(1, std::memory_order_seq_cst);
-  if (own.bell.load(std::memory_order_seq_cst) == bell)
-    futex_wait(own.bell, bell, kLookAround);
+  if (own.bell.load(std::memory_order_seq_cst) == bell) futex_wait(own.bell, bell, kLookAround);
   own.sleeping.store(0, std::memory_order_seq_cst);
 }
 
-void ShmRank::throw_if_lost(const std::vector<int64_t> &needed,
-                            std::vector<int64_t> &suspects) {
+void ShmRank::throw_if_lost(const std::vector<int64_t>& needed, std::vector<int64_t>& suspects) {
   for (int64_t r : needed) {
-    if (r == rank_)
-      continue;
-    const ShmSeat &other = seat(r);
+    if (r == rank_) continue;
+    const ShmSeat& other = seat(r);
     const bool ended = other.ended.load(std::memory_order_acquire) != 0;
-    if (!ended && process_alive(other.pid.load(), other.start_time.load()))
-      continue;
+    if (!ended && process_alive(other.pid.load(), other.start_time.load())) continue;
     // What it did before its end is looked at once more before it counts as
     // lost.
     if (std::find(suspects.begin(), suspects.end(), r) == suspects.end()) {
       suspects.push_back(r);
       continue;
     }
-    throw std::runtime_error(cat("rank ", r, " (process ", other.pid.load(),
-                                 ") has ",
-                                 ended ? "ended without its part" : "died"));
+    throw std::runtime_error(cat("rank ", r, " (process ", other.pid.load(), ") has ", ended ? "ended without its part" : "died"));
   }
 }
 
-void ShmRank::wait(const std::function<bool()> &finished,
-                   const std::vector<int64_t> &needed) {
+void ShmRank::wait(const std::function<bool()>& finished, const std::vector<int64_t>& needed) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (progress_all(); finished())
-    return;
+  if (progress_all(); finished()) return;
   const auto begin = Clock::now();
   auto next_look = begin + kLookAround;
   std::vector<int64_t> suspects;
   while (true) {
     const uint32_t bell = seat(rank_).bell.load(std::memory_order_acquire);
     const bool moved = progress_all();
-    if (finished())
-      return;
-    if (moved)
-      continue;
+    if (finished()) return;
+    if (moved) continue;
     if (auto now = Clock::now(); now >= next_look || !suspects.empty()) {
       throw_if_lost(needed, suspects);
-      if (now - begin > timeout_)
-        throw std::runtime_error(
-            cat("timed out after ", timeout_.count(), " ms"));
+      if (now - begin > timeout_) throw std::runtime_error(cat("timed out after ", timeout_.count(), " ms"));
       next_look = now + kLookAround;
     }
     lock.unlock();
@@ -230,10 +187,10 @@ void ShmRank::wait(const std::function<bool()> &finished,
   }
 }
 
-bool ShmRank::poll(const std::function<bool()> &finished) {
+bool ShmRank::poll(const std::function<bool()>& finished) {
   std::lock_guard<std::mutex> lock(mutex_);
   progress_all();
   return finished();
 }
 
-} // namespace plait::detail
+}  // namespace plait::detail
