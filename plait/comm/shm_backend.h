@@ -1,8 +1,6 @@
-// ShmBackend: a c10d Backend whose ranks are processes of one machine:
-// collectives (ShmCollectives) and a channel to each other member. The same
-// bits on all ranks, in every run, and the same as ThreadBackend's. Works are
-// asynchronous; they move on inside wait() or isCompleted() of any operation of
-// the rank. CPU tensors, contiguous.
+// ShmBackend: a c10d Backend whose ranks are processes of one machine: collectives (ShmCollectives) and a channel to each other member. The
+// same bits on all ranks, in every run, and the same as ThreadBackend's. Works are asynchronous; they move on inside wait() or
+// isCompleted() of any operation of the rank. CPU tensors, contiguous.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

@@ -8,8 +8,7 @@
 namespace plait::detail {
 namespace {
 
-// Measured with 2, 4 and 8 ranks on two cores: pieces that stay in the cache,
-// yet few meetings.
+// Measured with 2, 4 and 8 ranks on two cores: pieces that stay in the cache, yet few meetings.
 constexpr int64_t kSlotBytes = 512 << 10;
 constexpr uint64_t kSlots = 2;
 constexpr int64_t kOneMeetingBytes = 32 << 10;  // up to here it costs less that every rank sums everything itself
@@ -19,8 +18,7 @@ struct Span {
   int64_t begin, end;
 };
 
-// The elements of a piece that `rank` sums in a reduction of two meetings; the
-// last rank takes the rest.
+// The elements of a piece that `rank` sums in a reduction of two meetings; the last rank takes the rest.
 Span part_of(int64_t piece, int rank, int size) {
   const int64_t share = (piece / size + kPartElements - 1) / kPartElements * kPartElements;
   const int64_t begin = std::min(piece, share * rank);
@@ -281,8 +279,7 @@ bool ShmCollectives::stage_next() {
   return false;
 }
 
-// What others may wait for longest comes first. A broken operation stops all
-// that follow it.
+// What others may wait for longest comes first. A broken operation stops all that follow it.
 bool ShmCollectives::step() {
   for (const auto& operation : operations_)
     if (!operation->broken.empty()) return false;

@@ -1,14 +1,9 @@
-// ShmCollectives: the collectives of one shared-memory group. Tensors are cut
-// into pieces; a rank stages a piece in its slot, says so in its counters, and
-// goes on when the counters of the others allow. Small operations meet once:
-// everybody reads all slots and sums. Large sums meet twice: each rank sums its
-// part of the piece, then all copy the parts. Slots alternate over all calls of
-// the group and are used again when every rank is done with them. Sums run over
-// group rank 0, 1, 2 ... (16-bit types in fp32, rounded once): the same bits on
-// all ranks and in every run. Several operations may be under way; one that
-// touches the memory of an earlier one waits for it. Rank rule: all members
-// post the same operations in the same order. Thread rule: called with the
-// ShmRank's lock held.
+// ShmCollectives: the collectives of one shared-memory group. Tensors are cut into pieces; a rank stages a piece in its slot, says so in
+// its counters, and goes on when the counters of the others allow. Small operations meet once: everybody reads all slots and sums. Large
+// sums meet twice: each rank sums its part of the piece, then all copy the parts. Slots alternate over all calls of the group and are used
+// again when every rank is done with them. Sums run over group rank 0, 1, 2 ... (16-bit types in fp32, rounded once): the same bits on all
+// ranks and in every run. Several operations may be under way; one that touches the memory of an earlier one waits for it.
+// Rank rule: all members post the same operations in the same order. Thread rule: called with the ShmRank's lock held.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,8 +51,7 @@ struct ShmCollective {
 
 class ShmCollectives {
  public:
-  // Bytes of shared memory, zeros at first, that a group of `size` ranks needs
-  // for them.
+  // Bytes of shared memory, zeros at first, that a group of `size` ranks needs for them.
   static size_t area_bytes(int size);
   // members: global ranks. area: the same memory on all members.
   ShmCollectives(ShmRank& own, const std::vector<int64_t>& members, int rank, char* area);

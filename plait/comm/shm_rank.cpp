@@ -16,7 +16,7 @@
 namespace plait::detail {
 namespace {
 
-constexpr std::chrono::microseconds kYielding{200};
+constexpr std::chrono::microseconds kYielding{200};  // how long a waiting rank offers its core before it sleeps
 constexpr std::chrono::milliseconds kLookAround{50};  // a peer that died rings nobody: how often a sleeper looks
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::milliseconds longest) {
@@ -45,8 +45,7 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
     seat_of_[static_cast<size_t>(r)] = seats++;
   }
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  spins_ = seats <= cores ? 2000 : 0;  // more ranks than cores: whoever spins
-                                       // keeps another from its part
+  spins_ = seats <= cores ? 2000 : 0;  // more ranks than cores: whoever spins keeps another from its part
   const auto size = static_cast<size_t>(seats) * sizeof(ShmSeat);
   const std::string page_key = cat("shm/page/", leader);
   std::string failed;
@@ -63,8 +62,7 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
     failed = cat("rank ", rank, ": ", error.what());
     if (rank == leader) store.set(page_key, bytes_of("none"));
   }
-  // The leader keeps its descriptor until all have come; everybody needs to
-  // know the others' process ids. One that cannot: none does.
+  // The leader keeps its descriptor until all have come; everybody needs to know the others' process ids. One that cannot: none does.
   store.set(cat("shm/seated/", rank), bytes_of(cat("seated ", failed)));
   for (int64_t r = 0; r < world_size; ++r) {
     if (seat_of_[static_cast<size_t>(r)] < 0) continue;
@@ -74,9 +72,8 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
   page_.release_address();
   if (problem_.empty()) return;
   std::fill(seat_of_.begin(), seat_of_.end(), -1);
-  // A problem may end the run. Rank 0, which may serve the store, goes on only
-  // when all others have read the answers; it looks instead of waiting, because
-  // one that has read them may be gone already.
+  // A problem may end the run. Rank 0, which may serve the store, goes on only when all others have read the answers; it looks instead of
+  // waiting, because one that has read them may be gone already.
   if (rank != 0) store.set(cat("shm/known/", rank), bytes_of("yes"));
   std::vector<std::string> known;
   for (int64_t r = 1; r < world_size; ++r)
@@ -125,11 +122,9 @@ bool ShmRank::progress_all() {
   return moved;
 }
 
-// Until the bell differs from `bell`: a little spinning, then the core goes to
-// whoever has work, then sleep. Waking a sleeper costs several times what a
-// whole small collective takes, so sleep comes late. Lost wake-ups cannot
-// happen: the ringer counts first and looks at `sleeping` then, we say
-// `sleeping` first and look at the count then.
+// Until the bell differs from `bell`: a little spinning, then the core goes to whoever has work, then sleep. Waking a sleeper costs several
+// times what a whole small collective takes, so sleep comes late. Lost wake-ups cannot happen: the ringer counts first and looks at
+// `sleeping` then, we say `sleeping` first and look at the count then.
 void ShmRank::sleep(uint32_t bell) {
   ShmSeat& own = seat(rank_);
   for (int spin = 0; spin < spins_; ++spin) {
@@ -154,8 +149,7 @@ void ShmRank::throw_if_lost(const std::vector<int64_t>& needed, std::vector<int6
     const ShmSeat& other = seat(r);
     const bool ended = other.ended.load(std::memory_order_acquire) != 0;
     if (!ended && process_alive(other.pid.load(), other.start_time.load())) continue;
-    // What it did before its end is looked at once more before it counts as
-    // lost.
+    // What it did before its end is looked at once more before it counts as lost.
     if (std::find(suspects.begin(), suspects.end(), r) == suspects.end()) {
       suspects.push_back(r);
       continue;
