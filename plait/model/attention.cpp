@@ -5,6 +5,7 @@
 
 #include "plait/base/error.h"
 #include "plait/model/attention_mask.h"
+#include "plait/model/fast_attention.h"
 
 namespace plait {
 
@@ -15,6 +16,11 @@ using torch::autograd::variable_list;
 
 struct Heads {
   at::Tensor q, k, v;  // [B, n, S, D]; k and v repeated to n heads
+};
+
+struct Mask {
+  at::Tensor bias;  // additive, or undefined
+  bool plain_causal = false;
 };
 
 // Views of rows [begin, +count*length) of the fused matrix as [count, heads, length, D].
@@ -64,14 +70,21 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const AttentionOptions* options, const ForwardContext* context) {
     const auto& o = *options;
     const auto& c = *context;
-    at::Tensor rotated = rotate(qkv, o, c), out = at::empty({qkv.size(0), o.num_heads * o.head_size}, qkv.options());
-    bool explicit_form = o.dropout > 0 && c.training;
-    variable_list saved = {rotated, out, c.rotary.cosine, c.rotary.sine};
+    bool explicit_form = o.dropout > 0 && c.training, fast = !explicit_form && detail::fast_attention_runs(qkv);
+    std::vector<Mask> masks;
     for (const auto& run : c.runs) {
+      Mask& m = masks.emplace_back();
+      m.bias = attention_mask(run, o, c.batch, qkv, explicit_form, &m.plain_causal);
+      fast = fast && !m.bias.defined();
+    }
+    if (fast) return fast_forward(ctx, qkv, options, c);
+    at::Tensor rotated = rotate(qkv, o, c), out = at::empty({qkv.size(0), o.num_heads * o.head_size}, qkv.options());
+    variable_list saved = {rotated, out, c.rotary.cosine, c.rotary.sine};
+    for (size_t i = 0; i < c.runs.size(); ++i) {
+      const SegmentRun& run = c.runs[i];
       Heads h = split_heads(rotated, run, o);
       at::Tensor target = head_view(out, run, 0, o.num_heads, o.head_size);
-      bool plain_causal = false;
-      at::Tensor mask = attention_mask(run, o, c.batch, qkv, explicit_form, &plain_causal);
+      const auto& [mask, plain_causal] = masks[i];
       if (explicit_form) {
         at::Tensor p = explicit_probabilities(h, mask, o);
         at::Tensor keep = attention_dropout_mask(run, o, c, p);
@@ -86,10 +99,24 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
         saved.push_back(mask);
       }
     }
-    ctx->save_for_backward(saved);
+    save(ctx, saved, options, c, explicit_form, false);
+    return out;
+  }
+
+  static void save(AutogradContext* ctx, const variable_list& tensors, const AttentionOptions* options, const ForwardContext& c,
+                   bool explicit_form, bool fast) {
+    ctx->save_for_backward(tensors);
     ctx->saved_data["options"] = reinterpret_cast<int64_t>(options);
     ctx->saved_data["explicit"] = explicit_form;
+    ctx->saved_data["fast"] = fast;
     ctx->saved_data["runs"] = pack_runs(c.runs);
+  }
+
+  static at::Tensor fast_forward(AutogradContext* ctx, const at::Tensor& given, const AttentionOptions* options, const ForwardContext& c) {
+    at::Tensor qkv = given.contiguous(), out = at::empty({qkv.size(0), options->num_heads * options->head_size}, qkv.options());
+    variable_list saved = {qkv, out, c.rotary.cosine, c.rotary.sine};
+    for (const auto& run : c.runs) saved.push_back(detail::fast_attention_forward(qkv, run, *options, c.rotary, out));
+    save(ctx, saved, options, c, false, true);
     return out;
   }
 
@@ -101,6 +128,11 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     auto runs = unpack_runs(ctx->saved_data["runs"].toIntVector());
     at::Tensor rotated = saved[0], out = saved[1], dy = grads[0].contiguous();
     at::Tensor d_qkv = at::empty_like(rotated);
+    if (ctx->saved_data["fast"].toBool()) {
+      for (size_t i = 0; i < runs.size(); ++i)
+        detail::fast_attention_backward(saved[0], runs[i], o, {saved[2], saved[3]}, out, saved[4 + i], dy, d_qkv);
+      return {d_qkv, at::Tensor(), at::Tensor()};
+    }
     int64_t n = o.num_heads, g = o.num_kv_heads, d = o.head_size;
     for (size_t i = 0; i < runs.size(); ++i) {
       const auto& run = runs[i];

@@ -25,7 +25,8 @@ struct AttentionOptions {
 };
 
 // qkv [T, (n + 2g) D]: q heads, then k heads, then v heads -> [T, n D]. Rotates q and k, softmax in fp32 (fp64).
-// Without dropout the fused kernel of LibTorch runs (flash attention, Dao et al., arXiv 2205.14135); with it the explicit form.
+// Without dropout a fused kernel runs (flash attention, Dao et al., arXiv 2205.14135): plait's own where it can, else LibTorch's; with
+// dropout the explicit form.
 at::Tensor attention(const at::Tensor& qkv, const AttentionOptions& options, const ForwardContext& context);
 
 }  // namespace plait
