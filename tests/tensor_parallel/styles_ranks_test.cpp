@@ -10,6 +10,7 @@
 #include "plait/tensor_parallel/cross_entropy.h"
 #include "plait/tensor_parallel/embedding.h"
 #include "plait/tensor_parallel/linear.h"
+#include "tests/comm/recording_group.h"
 
 namespace plait {
 namespace {
@@ -138,6 +139,65 @@ TEST(Styles, VocabularyPartsAreBitEqual) {
           for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], wanted[i])) << "tp " << tp << " " << sequence << " " << i;
         }
       });
+}
+
+// What the switch does: the weight gradient is computed before the input gradient's message is waited for, or after.
+TEST(Styles, OverlapIsAnOrder) {
+  run_thread_ranks({.tp_size = 2}, [](Mesh& mesh) {
+    for (bool sequence : {false, true})
+      for (bool overlap : {true, false}) {
+        auto log = std::make_shared<testing::OperationLog>();
+        testing::RecordingGroup group(mesh.tensor(), log);
+        TensorParallelContext context{&group, sequence, nullptr, overlap, false};
+        ParameterStore store;
+        ColumnParallelLinear layer(store, "layer", 4, 6, false, false, context);
+        store.allocate(at::kDouble, at::kCPU);
+        layer.bind();
+        store.set_listener([&](Parameter&) { log->push_back("weight gradient"); });
+        at::Tensor x = at::ones({3, 4}, at::kDouble);
+        x.requires_grad_(true);
+        at::Tensor y = layer.forward(x);
+        log->clear();
+        y.backward(at::ones_like(y));
+        const std::string wait = sequence ? "wait reduce_scatter" : "wait all_reduce";
+        auto place = [&](const std::string& what) { return std::find(log->begin(), log->end(), what) - log->begin(); };
+        ASSERT_EQ(testing::count_of(*log, wait), 1) << join(*log);
+        EXPECT_EQ(place("weight gradient") < place(wait), overlap) << join(*log);
+        if (sequence) {
+          EXPECT_EQ(place("wait all_gather") > place("start reduce_scatter"), overlap) << join(*log);
+        }
+      }
+  });
+}
+
+// p2p: no collective is left; a gather's first message is on its way before the first product is needed, one product between two messages.
+TEST(Styles, P2pSendsAndReceives) {
+  run_thread_ranks({.tp_size = 4}, [](Mesh& mesh) {
+    for (bool sequence : {false, true}) {
+      auto log = std::make_shared<testing::OperationLog>();
+      testing::RecordingGroup group(mesh.tensor(), log);
+      ProcessGroupPtr ring = make_ring_group(group);
+      TensorParallelContext context{ring.get(), sequence, nullptr, true, true};
+      ParameterStore store;
+      ColumnParallelLinear up(store, "up", 8, 12, true, false, context);
+      RowParallelLinear down(store, "down", 12, 8, true, true, context);
+      store.allocate(at::kDouble, at::kCPU);
+      up.bind();
+      down.bind();
+      at::Tensor x = at::ones({sequence ? 2 : 8, 8}, at::kDouble);
+      x.requires_grad_(true);
+      at::Tensor y = down.forward(up.forward(x));
+      y.backward(at::ones_like(y));
+      for (const char* verb : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
+        EXPECT_EQ(testing::count_of(*log, cat("start ", verb)), 0) << verb;
+      // Each of the pieces goes to (or comes from) three others: forward sum and backward sum, each followed by a sharing out; or with
+      // sequence parallelism gather, sum, and backward gather, the gather of x again, sum.
+      EXPECT_EQ(testing::count_of(*log, "start send"), sequence ? 15 : 12);
+      EXPECT_EQ(testing::count_of(*log, "start recv"), sequence ? 15 : 12);
+      EXPECT_EQ(testing::count_of(*log, "wait recv"), sequence ? 15 : 12);
+      EXPECT_EQ(testing::count_of(*log, "wait send"), sequence ? 15 : 12);
+    }
+  });
 }
 
 }  // namespace
