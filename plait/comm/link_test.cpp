@@ -31,6 +31,12 @@ class LinkTest {
     return report;
   }
 
+  LinkReport clocks() {
+    LinkReport report;
+    measure_clocks(&report);
+    return report;
+  }
+
  private:
   at::Tensor floats(int64_t count) const { return at::zeros({count}, at::TensorOptions().dtype(at::kFloat).device(group_.device())); }
 
@@ -150,6 +156,13 @@ LinkReport test_links(Mesh& mesh, const LinkTestOptions& options, const std::fun
   if (mesh.world().size() == 1) return {{}, {}, {0}, {0}};
   auto wall_clock = [] { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); };
   return LinkTest(mesh, options, now ? now : wall_clock).run();
+}
+
+LinkReport compare_clocks(Mesh& mesh, int64_t round_trips, const std::function<double()>& now) {
+  if (mesh.world().size() == 1) return {{}, {}, {0}, {0}};
+  LinkTestOptions options;
+  options.small_round_trips = round_trips;
+  return LinkTest(mesh, options, now).clocks();
 }
 
 std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own) {

@@ -1,5 +1,6 @@
 // Measures what ranks can send each other: every pair of ranks (time of a small message, bandwidth of a large one), collectives over all
-// of them by size, and how far the clocks of their machines are apart. For `plait doctor`; a run never calls it.
+// of them by size, and how far the clocks of their machines are apart. For `plait doctor`, and for the
+// clocks of a trace.
 // Rank rule: collective over mesh.world(); pairs are measured one after the other while the other ranks wait.
 #pragma once
 
@@ -37,6 +38,9 @@ struct LinkTestOptions {
 
 // Every rank gets the whole report. World of 1: an empty one. `now` is the wall clock in seconds since 1970 (tests give a wrong one).
 LinkReport test_links(Mesh& mesh, const LinkTestOptions& options = {}, const std::function<double()>& now = {});
+
+// The clocks alone: clock_seconds and clock_error_seconds. `now` as above.
+LinkReport compare_clocks(Mesh& mesh, int64_t round_trips, const std::function<double()>& now);
 
 // Texts of all ranks, by rank, on every rank. Collective over `group`.
 std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own);

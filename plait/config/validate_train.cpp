@@ -110,6 +110,80 @@ void check_run_outputs(const Config& config) {
   no_effect("train.save.keep", !saves && t.save.keep != 0, "with train.save.strategy no: say epoch or steps");
   no_effect("train.tensorboard.interval", t.tensorboard.dir.empty() && t.tensorboard.interval != 1,
             "without train.tensorboard.dir: name a folder");
+  const bool traces = !t.profile.trace_file.empty();
+  const ProfileConfig profile;
+  no_effect("train.profile.first_step", !traces && t.profile.first_step != profile.first_step,
+            "without train.profile.trace_file: name the file");
+  no_effect("train.profile.num_steps", !traces && t.profile.num_steps != profile.num_steps,
+            "without train.profile.trace_file: name the file");
+}
+
+namespace {
+
+const std::string kCompression = "train.comm.compression.", kPriority = "train.comm.priority.";
+
+// A border must become narrower, or stay as it is; between the two 16-bit types it would only lose.
+void check_border_compression(const Config& config) {
+  const BorderCompression wish = config.train.comm.compression.pipeline;
+  const DType dtype = config.train.dtype;
+  bool swaps = (wish == BorderCompression::kBFloat16 && dtype == DType::kFloat16) ||
+               (wish == BorderCompression::kFloat16 && dtype == DType::kBFloat16);
+  if (swaps)
+    refuse(kCompression, "pipeline ", enum_word(wish), config.where(kCompression + "pipeline"), " with dtype ", enum_word(dtype),
+           config.where("train.dtype"), " would lose numbers and save no byte; nearest valid value fp8");
+}
+
+}  // namespace
+
+void check_compression(const Config& config) {
+  using G = GradientCompression;
+  const CommCompressionConfig &c = config.train.comm.compression, defaults;
+  auto no_effect = [&](const char* name, bool differs, const std::string& remedy) {
+    if (differs)
+      refuse(kCompression, name, config.where(kCompression + name), " has no effect with algorithm ", enum_word(c.algorithm),
+             config.where(kCompression + "algorithm"), "; ", remedy, ", or leave it out");
+  };
+  no_effect("rank", c.rank != defaults.rank && c.algorithm != G::kPowerSGD, "it belongs to powersgd");
+  no_effect("ratio", c.ratio != defaults.ratio && c.algorithm != G::kTopK, "it belongs to topk");
+  no_effect("threshold_bytes", c.threshold_bytes != defaults.threshold_bytes && c.algorithm == G::kNone,
+            cat("name an algorithm: ", join(enum_choices<G>())));
+  // Values and positions, 8 bytes each, to every other rank, against 4 bytes an element there and back.
+  const int64_t ranks = config.train.distributed.data_parallel_size;
+  const double largest = 1.0 / static_cast<double>(ranks);
+  if (c.algorithm == G::kTopK && ranks > 1 && c.ratio >= largest)
+    refuse(kCompression, "ratio ", c.ratio, config.where(kCompression + "ratio"), " on ", ranks,
+           " data ranks sends more than the gradients have; it must be below 1 / data_parallel_size = ", largest, "; nearest valid value ",
+           largest * 0.99);
+  if (c.algorithm == G::kNccl && config.train.comm.priority.data_parallel == CommStyle::kP2P)
+    refuse(kCompression, "algorithm nccl", config.where(kCompression + "algorithm"), " is the library's collective, and ", kPriority,
+           "data_parallel is p2p", config.where(kPriority + "data_parallel"), "; nearest valid value bf16, or data_parallel collective");
+  check_border_compression(config);
+}
+
+void report_messages_without_effect(const Config& config, std::vector<std::string>* notices) {
+  const CommConfig& comm = config.train.comm;
+  const DistributedConfig& d = config.train.distributed;
+  auto say = [&](const std::string& setting, const char* word, const std::string& why) {
+    notices->push_back(cat(setting, " ", word, config.where(setting), " has no effect with ", why));
+  };
+  const CommCompressionConfig& c = comm.compression;
+  if (c.algorithm != GradientCompression::kNone && d.data_parallel_size == 1)
+    say(kCompression + "algorithm", enum_word(c.algorithm).c_str(), "data_parallel_size 1");
+  if (c.algorithm != GradientCompression::kNone && d.data_parallel_size > 1 && c.threshold_bytes > d.bucket_size_bytes)
+    notices->push_back(cat(kCompression, "threshold_bytes ", c.threshold_bytes, config.where(kCompression + "threshold_bytes"),
+                           " is more than bucket_size_bytes ", d.bucket_size_bytes, config.where("train.distributed.bucket_size_bytes"),
+                           ": only parameters larger than a bucket are compressed"));
+  if (c.pipeline != BorderCompression::kNone && d.pipeline_parallel_size == 1)
+    say(kCompression + "pipeline", enum_word(c.pipeline).c_str(), "pipeline_parallel_size 1");
+  bool is_same = (c.pipeline == BorderCompression::kBFloat16 && config.train.dtype == DType::kBFloat16) ||
+                 (c.pipeline == BorderCompression::kFloat16 && config.train.dtype == DType::kFloat16);
+  if (is_same && d.pipeline_parallel_size > 1)
+    say(kCompression + "pipeline", enum_word(c.pipeline).c_str(),
+        cat("dtype ", enum_word(config.train.dtype), ": borders are of that type"));
+  if (comm.priority.data_parallel == CommStyle::kP2P && d.data_parallel_size == 1)
+    say(kPriority + "data_parallel", "p2p", "data_parallel_size 1");
+  if (comm.priority.tensor_parallel == CommStyle::kP2P && d.model_parallel_size == 1)
+    say(kPriority + "tensor_parallel", "p2p", "model_parallel_size 1");
 }
 
 }  // namespace plait

@@ -1,0 +1,91 @@
+#include "plait/train/flops.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "plait/data/micro_batches.h"
+
+namespace plait {
+
+namespace {
+
+// Pairs of query and key in a segment of `length` tokens.
+double attention_pairs(const ModelShape& shape, int64_t layer, int64_t length) {
+  auto n = static_cast<double>(length);
+  if (!shape.causal) return n * n;
+  if (!shape.sliding_window || layer < shape.sliding_window_first_layer || length <= *shape.sliding_window) return n * (n + 1) / 2;
+  auto w = static_cast<double>(*shape.sliding_window);
+  return w * (w + 1) / 2 + (n - w) * w;
+}
+
+double layer_weights(const ModelShape& s) {
+  auto attention = s.hidden_size * s.head_size * (2 * s.num_heads + 2 * s.num_kv_heads);
+  return static_cast<double>(attention) + static_cast<double>((s.gated_ffn ? 3 : 2) * s.hidden_size * s.ffn_size);
+}
+
+std::vector<int64_t> segments_of(const TokenRow& row) {
+  auto end = static_cast<int64_t>(row.ids.size());
+  std::vector<int64_t> lengths;
+  int64_t begin = 0;
+  for (int32_t start : row.document_starts) {
+    lengths.push_back(start - begin);
+    begin = start;
+  }
+  lengths.push_back(end - begin);
+  return lengths;
+}
+
+double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+}  // namespace
+
+double step_flops(const ModelShape& shape, const HeadOptions& head, const Dataset& rows, std::span<const int64_t> row_ids) {
+  const bool classification = head.task == Task::kTextClassification;
+  double products = 0, pairs = 0;
+  for (int64_t id : row_ids) {
+    TokenRow row = rows.row(id);
+    products += static_cast<double>(row.ids.size() * static_cast<size_t>(shape.num_layers)) * layer_weights(shape);
+    if (classification) products += static_cast<double>(shape.hidden_size * (shape.hidden_size + head.num_labels));
+    else products += static_cast<double>(count_targets(row, head.task)) * static_cast<double>(shape.vocab_size * shape.hidden_size);
+    for (int64_t length : segments_of(row))
+      for (int64_t layer = 0; layer < shape.num_layers; ++layer) pairs += attention_pairs(shape, layer, length);
+  }
+  return 6 * products + 12 * static_cast<double>(shape.num_heads * shape.head_size) * pairs;
+}
+
+double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType type) {
+  using Clock = std::chrono::steady_clock;
+  at::NoGradGuard no_grad;
+  const int64_t size = device.is_cpu() ? 1024 : 8192;
+  const int products = device.is_cpu() ? 1 : 20;  // between two looks at the clock
+  auto options = at::TensorOptions().dtype(type).device(device);
+  at::Tensor a = at::full({size, size}, 0.5, options), b = at::full({size, size}, 0.25, options), c = at::empty({size, size}, options);
+  auto multiply = [&] {
+    for (int i = 0; i < products; ++i) at::mm_out(c, a, b);
+    if (!device.is_cpu()) c[0][0].item();  // until they are done
+  };
+  multiply();  // buffers, and kernels that are made on first use
+  const double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) * products;
+  at::Tensor rates = at::zeros({3}, at::kDouble);
+  for (int64_t window = 0; window < rates.numel(); ++window) {
+    mesh.world().barrier();
+    auto begin = Clock::now(), end = begin;
+    int64_t done = 0;
+    while (seconds_between(begin, end) < 0.1) {
+      multiply();
+      ++done;
+      end = Clock::now();
+    }
+    rates[window] = static_cast<double>(done) * flops / seconds_between(begin, end);
+  }
+  rates = rates.to(device);
+  mesh.world().all_reduce(rates)->wait();
+  return rates.max().item<double>();
+}
+
+}  // namespace plait
