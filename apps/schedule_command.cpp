@@ -23,17 +23,22 @@ Schedule schedule_of(const ScheduleCommandOptions& options) {
     std::ifstream file(options.from, std::ios::binary);
     std::ostringstream text;
     if (!file || !(text << file.rdbuf())) throw_error(ExitCode::kUsage, "--from ", options.from, ": the file cannot be read or is empty");
-    return parse_schedule(text.str());
+    return parse_schedule(text.str(), options.from);
   }
   auto kind = parse_enum_word<ScheduleKind>(options.kind);
   if (options.kind == "forward")
     return make_forward_schedule(options.stages, std::max<int64_t>(1, options.virtual_stages), options.micro_batches);
   if (!kind) {
     auto known = enum_choices<ScheduleKind>();
+    std::erase_if(known, [](const std::string& word) { return word == "auto" || word == "custom"; });
     known.push_back("forward");
     throw_error(ExitCode::kUsage, "--kind ", options.kind, ": unknown schedule. Known: ", join(known));
   }
-  int64_t by_default = *kind == ScheduleKind::kInterleaved1F1B ? 2 : 1;
+  if (*kind == ScheduleKind::kAuto)
+    throw_error(ExitCode::kUsage, "--kind auto: the choice needs a model; plait train tells what it took. Name a kind here");
+  if (*kind == ScheduleKind::kCustom) throw_error(ExitCode::kUsage, "--kind custom: name the file with --from FILE");
+  bool several = *kind == ScheduleKind::kInterleaved1F1B || *kind == ScheduleKind::kZeroBubbleV;
+  int64_t by_default = several ? 2 : 1;
   return make_schedule(*kind, options.stages, options.virtual_stages == 0 ? by_default : options.virtual_stages, options.micro_batches);
 }
 
@@ -43,12 +48,44 @@ std::string percent(double share) {
   return buffer;
 }
 
-void check_costs(const ScheduleCost& cost) {
-  for (auto [flag, value] :
-       {std::pair{"--forward", cost.forward}, {"--backward", cost.backward}, {"--send", cost.send}, {"--weight", cost.weight}})
-    if (!std::isfinite(value) || value < 0 || value > 1e12)
-      throw_error(ExitCode::kUsage, flag, " ", value, ": a cost is a number from 0 to 1e12");
+void check_cost(const char* flag, double value) {
+  if (!std::isfinite(value) || value < 0 || value > 1e12)
+    throw_error(ExitCode::kUsage, flag, " ", value, ": a cost is a number from 0 to 1e12");
 }
+
+// One cost for all stages, or one for each of them.
+ScheduleCost cost_of(const ScheduleCommandOptions& options, int64_t num_stages) {
+  ScheduleCost cost;
+  cost.send = options.send;
+  check_cost("--send", cost.send);
+  struct Flag {
+    const char* name;
+    const std::vector<double>& given;
+    double StageCost::*slot;
+    double ScheduleCost::*for_all;
+  };
+  const Flag flags[] = {{"--forward", options.forward, &StageCost::forward, &ScheduleCost::forward},
+                        {"--backward", options.backward, &StageCost::backward, &ScheduleCost::backward},
+                        {"--weight", options.weight, &StageCost::weight, &ScheduleCost::weight}};
+  bool by_stage = false;
+  for (const Flag& flag : flags) {
+    for (double value : flag.given) check_cost(flag.name, value);
+    if (flag.given.size() > 1 && static_cast<int64_t>(flag.given.size()) != num_stages)
+      throw_error(ExitCode::kUsage, flag.name, " has ", flag.given.size(), " costs: give one, or one for each of the ", num_stages,
+                  " stages");
+    by_stage = by_stage || flag.given.size() > 1;
+    if (flag.given.size() == 1) cost.*flag.for_all = flag.given[0];
+  }
+  if (!by_stage) return cost;
+  for (int64_t s = 0; s < num_stages; ++s) {
+    StageCost& stage = cost.stages.emplace_back(StageCost{cost.forward, cost.backward, cost.weight});
+    for (const Flag& flag : flags)
+      if (flag.given.size() > 1) stage.*flag.slot = flag.given[static_cast<size_t>(s)];
+  }
+  return cost;
+}
+
+std::string costs_text(const std::vector<double>& given, double by_default) { return given.empty() ? cat(by_default) : join(given, ","); }
 
 // Flags accept '-' and '_': "--micro-batches" is "--micro_batches". Values stay as they are.
 std::vector<std::string> with_underscores(int argc, char** argv) {
@@ -62,11 +99,12 @@ std::vector<std::string> with_underscores(int argc, char** argv) {
 }  // namespace
 
 void run_schedule_command(const ScheduleCommandOptions& options, std::ostream& out) {
-  check_costs(options.cost);
   Schedule schedule = schedule_of(options);
-  ScheduleReport report = check_schedule(schedule, options.cost);
-  if (!report.complete)
-    throw_error(ExitCode::kUsage, options.from.empty() ? "" : options.from + ": ", "not a valid schedule: ", report.problem);
+  ScheduleReport report = check_schedule(schedule, cost_of(options, schedule.num_stages));
+  if (!report.complete) {
+    std::string place = options.from.empty() ? "" : cat(options.from, ":", report.problem_rank < 0 ? 1 : report.problem_rank + 2, ": ");
+    throw_error(ExitCode::kUsage, place, "not a valid schedule: ", report.problem);
+  }
   if (!options.svg.empty()) write_file_atomically(options.svg, draw_svg(schedule, report));
   if (options.text_only) {
     out << to_text(schedule);
@@ -79,10 +117,14 @@ void run_schedule_command(const ScheduleCommandOptions& options, std::ostream& o
     for (const Action& action : schedule.actions[rank]) out << ' ' << to_string(action);
     out << '\n';
   }
-  out << "\ntimeline (forward " << cat(options.cost.forward) << ", backward " << cat(options.cost.backward) << ", send "
-      << cat(options.cost.send) << ")\n"
+  bool defers = report.peak_held != report.peak_in_flight;
+  out << "\ntimeline (forward " << costs_text(options.forward, 1) << ", backward " << costs_text(options.backward, 2) << ", send "
+      << cat(options.send) << ")\n"
       << draw_text(report) << "\nbubble " << percent(report.bubble) << " of the ranks' time, length " << cat(report.makespan)
       << "\npeak micro-batches in flight, by rank: " << join(report.peak_in_flight) << '\n';
+  if (defers) out << "the same with those whose weight gradient is to come: " << join(report.peak_held) << '\n';
+  if (schedule.num_stages > schedule.pp_size)
+    out << "(counted by stage: each holds 1/" << schedule.num_stages / schedule.pp_size << " of a rank's layers)\n";
   if (!options.svg.empty()) out << "drawn to " << options.svg << '\n';
 }
 
@@ -92,17 +134,17 @@ CommandHelp schedule_help() {
           {"schedule --stages N --micro_batches N [--kind K] [--virtual N] [costs] [--svg FILE] [--text]",
            "schedule --from FILE [costs] [--svg FILE] [--text]"},
           "Prints a pipeline schedule: its actions, its timeline and its bubble.",
-          {{"--kind", "gpipe | 1f1b | interleaved_1f1b | zb_h1 | zb_h2 | forward", "which schedule (default 1f1b)"},
+          {{"--kind", "gpipe | 1f1b | interleaved_1f1b | zb_h1 | zb_h2 | zb_v | forward", "which schedule (default 1f1b)"},
            {"--stages", "N", "pipeline ranks"},
-           {"--virtual", "N", "stages a rank holds (default 2 for interleaved_1f1b, else 1)"},
+           {"--virtual", "N", "stages a rank holds (default 2 for interleaved_1f1b and zb_v, else 1)"},
            {"--micro_batches", "N", "micro-batches of a step"},
            {"--from", "FILE", "check and draw a schedule in the text form instead (see --text)"},
-           {"--forward", "T", "cost of a forward (default 1)"},
-           {"--backward", "T", "cost of a backward (default 2)"},
-           {"--weight", "T", "cost of a deferred weight gradient (default 1)"},
+           {"--forward", "T[,T..]", "cost of a forward (default 1): one for all stages, or one for each"},
+           {"--backward", "T[,T..]", "cost of a backward, its weight gradient included (default 2)"},
+           {"--weight", "T[,T..]", "cost of a deferred weight gradient (default 1)"},
            {"--send", "T", "time of a message (default 0)"},
            {"--svg", "FILE", "draw the timeline to this file"},
-           {"--text", "", "print the text form only"}}};
+           {"--text", "", "print the text form only: what train.distributed.schedule_file takes"}}};
 }
 
 int schedule_command(int argc, char** argv) {
@@ -114,10 +156,10 @@ int schedule_command(int argc, char** argv) {
   auto* micro_batches = app.add_option("--micro_batches", options.micro_batches);
   auto* from = app.add_option("--from", options.from);
   for (auto* option : {kind, stages, virtual_stages, micro_batches}) from->excludes(option);
-  app.add_option("--forward", options.cost.forward);
-  app.add_option("--backward", options.cost.backward);
-  app.add_option("--weight", options.cost.weight);
-  app.add_option("--send", options.cost.send);
+  app.add_option("--forward", options.forward)->delimiter(',');
+  app.add_option("--backward", options.backward)->delimiter(',');
+  app.add_option("--weight", options.weight)->delimiter(',');
+  app.add_option("--send", options.send);
   app.add_option("--svg", options.svg);
   app.add_flag("--text", options.text_only);
   try {

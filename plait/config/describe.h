@@ -84,7 +84,8 @@ void describe_distributed(Visitor& visit, C& c) {
                     .aliases = {at + "pipeline_model_parallel_size"}},
         c.pipeline_parallel_size);
   visit(SettingInfo{.name = at + "virtual_pipeline_size",
-                    .effect = "model chunks a pipeline rank holds (schedule interleaved_1f1b)",
+                    .effect =
+                        "stages a pipeline rank holds: schedule interleaved_1f1b; zb_v always has 2, a schedule_file its own, auto chooses",
                     .range = sizes(1)},
         c.virtual_pipeline_size);
   visit(SettingInfo{.name = at + "gradient_accumulation_steps",
@@ -96,7 +97,10 @@ void describe_distributed(Visitor& visit, C& c) {
   visit(
       SettingInfo{.name = at + "sequence_parallel", .effect = "split norms and dropout over the tensor-parallel ranks along the sequence"},
       c.sequence_parallel);
-  visit(SettingInfo{.name = at + "schedule", .effect = "order of the pipeline's forwards and backwards"}, c.schedule);
+  visit(
+      SettingInfo{.name = at + "schedule",
+                  .effect = "order of the pipeline's forwards and backwards (docs/schedules.md); auto: the shortest that fits the memory"},
+      c.schedule);
   visit(
       SettingInfo{.name = at + "schedule_file", .effect = "schedule custom: file with its text form (docs/schedules.md)", .is_path = true},
       c.schedule_file);

@@ -51,24 +51,44 @@ struct CheckRanges {
   void operator()(const SettingInfo&, const std::vector<Metric>&) const {}
 };
 
+void check_pipeline(const Config& config) {
+  const auto& d = config.train.distributed;
+  const std::string at = "train.distributed.";
+  auto stages_are = [&](auto... rule) {
+    refuse(at, "virtual_pipeline_size ", d.virtual_pipeline_size, config.where(at + "virtual_pipeline_size"), rule...);
+  };
+  const bool interleaved = d.schedule == ScheduleKind::kInterleaved1F1B, custom = d.schedule == ScheduleKind::kCustom;
+  const bool v_shaped = d.schedule == ScheduleKind::kZeroBubbleV, automatic = d.schedule == ScheduleKind::kAuto;
+  const std::string schedule = cat(enum_word(d.schedule), config.where(at + "schedule"));
+  if (d.virtual_pipeline_size > 1 && v_shaped && d.virtual_pipeline_size != 2)
+    stages_are(": schedule ", schedule, " has 2 stages a rank; nearest valid value 2");
+  if (d.virtual_pipeline_size > 1 && automatic) stages_are(": schedule ", schedule, " chooses it; leave it out");
+  if (d.virtual_pipeline_size > 1 && !interleaved && !v_shaped && !custom) stages_are(" needs schedule interleaved_1f1b, not ", schedule);
+  if (interleaved && d.virtual_pipeline_size < 2 && d.pipeline_parallel_size > 1)
+    refuse(at, "schedule ", schedule, " needs virtual_pipeline_size of at least 2, it is ", d.virtual_pipeline_size,
+           config.where(at + "virtual_pipeline_size"));
+  if (custom && d.schedule_file.empty()) refuse(at, "schedule ", schedule, " needs ", at, "schedule_file, a schedule in the text form");
+  if (!custom && !d.schedule_file.empty())
+    refuse(at, "schedule_file ", d.schedule_file, config.where(at + "schedule_file"), " has no effect with schedule ", schedule,
+           "; say schedule custom, or leave it out");
+  if (!automatic && d.pipeline_memory_bytes > 0)
+    refuse(at, "pipeline_memory_bytes ", d.pipeline_memory_bytes, config.where(at + "pipeline_memory_bytes"),
+           " has no effect with schedule ", schedule, "; say schedule auto, or leave it out");
+  if (custom || automatic) return;  // how many stages a rank has is known later
+  int64_t chunks = v_shaped && d.pipeline_parallel_size > 1 ? 2 : d.virtual_pipeline_size;
+  int64_t stages = d.pipeline_parallel_size * chunks;
+  if (!d.pipeline_layers.empty() && static_cast<int64_t>(d.pipeline_layers.size()) != stages)
+    refuse(at, "pipeline_layers [", join(d.pipeline_layers), "]", config.where(at + "pipeline_layers"), " lists ", d.pipeline_layers.size(),
+           " stages; pipeline_parallel_size ", d.pipeline_parallel_size, " x virtual_pipeline_size ", chunks, " needs ", stages);
+}
+
 void check_layout(const Config& config) {
   const auto& d = config.train.distributed;
   const std::string at = "train.distributed.";
   if (d.zero_stage != 0)
     refuse(at, "zero_stage ", d.zero_stage, config.where(at + "zero_stage"),
            ": sharded optimizer states are not available yet; nearest valid value 0");
-  bool interleaved = d.schedule == ScheduleKind::kInterleaved1F1B;
-  if (d.virtual_pipeline_size > 1 && !interleaved)
-    refuse(at, "virtual_pipeline_size ", d.virtual_pipeline_size, config.where(at + "virtual_pipeline_size"),
-           " needs schedule interleaved_1f1b, not ", enum_word(d.schedule), config.where(at + "schedule"));
-  if (interleaved && d.virtual_pipeline_size < 2 && d.pipeline_parallel_size > 1)
-    refuse(at, "schedule interleaved_1f1b", config.where(at + "schedule"), " needs virtual_pipeline_size of at least 2, it is ",
-           d.virtual_pipeline_size, config.where(at + "virtual_pipeline_size"));
-  int64_t stages = d.pipeline_parallel_size * d.virtual_pipeline_size;
-  if (!d.pipeline_layers.empty() && static_cast<int64_t>(d.pipeline_layers.size()) != stages)
-    refuse(at, "pipeline_layers [", join(d.pipeline_layers), "]", config.where(at + "pipeline_layers"), " lists ", d.pipeline_layers.size(),
-           " stages; pipeline_parallel_size ", d.pipeline_parallel_size, " x virtual_pipeline_size ", d.virtual_pipeline_size, " needs ",
-           stages);
+  check_pipeline(config);
   int64_t product = config.train.per_device_train_batch_size * d.data_parallel_size * d.gradient_accumulation_steps;
   if (config.train.batch_size != product)
     refuse("train.batch_size ", config.train.batch_size, config.where("train.batch_size"), " is not per_device_train_batch_size ",

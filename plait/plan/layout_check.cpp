@@ -6,6 +6,7 @@
 
 #include "plait/base/error.h"
 #include "plait/config/enum_names.h"
+#include "plait/plan/schedule_choice.h"
 #include "plait/plan/stage_split.h"
 
 namespace plait {
@@ -49,25 +50,46 @@ void check_schedule_settings(const MeshLayout& layout, const Config& config) {
   if (interleaved && layout.pp_size < 2)
     throw_error(ExitCode::kUsage, named(config, kScheduleSetting, enum_word(settings.schedule)),
                 ": needs pipeline_parallel_size 2 or more, it is ", layout.pp_size, config.where(kPipelineSetting));
-  if (!interleaved && chunks > 1)
-    throw_error(ExitCode::kUsage, named(config, kVirtualSetting, chunks), ": must be 1 with schedule ", enum_word(settings.schedule),
-                config.where(kScheduleSetting), ", or take schedule interleaved_1f1b");
+  if (interleaved || chunks == 1 || settings.schedule == ScheduleKind::kCustom) return;
+  if (settings.schedule == ScheduleKind::kZeroBubbleV && chunks == 2 && layout.pp_size > 1) return;
+  std::string rule = cat(": must be 1 with schedule ", enum_word(settings.schedule), config.where(kScheduleSetting));
+  if (settings.schedule == ScheduleKind::kZeroBubbleV && layout.pp_size > 1)
+    rule = cat(": schedule zb_v", config.where(kScheduleSetting), " has 2 stages a rank. The value that works: 2, or leave it out");
+  else if (settings.schedule == ScheduleKind::kAuto) rule += ", which chooses it";
+  else rule += ", or take schedule interleaved_1f1b";
+  throw_error(ExitCode::kUsage, named(config, kVirtualSetting, chunks), rule);
+}
+
+void check_stages(const ModelShape& shape, const MeshLayout& layout, const Config& config, int64_t chunks) {
+  int64_t L = shape.num_layers;
+  // Division, as the product may overflow.
+  if (layout.pp_size <= L / chunks) return;
+  std::string stages =
+      chunks == 1 ? cat(layout.pp_size, " pipeline stages")
+                  : cat(layout.pp_size, " x ", chunks, " (virtual_pipeline_size", config.where(kVirtualSetting), ") pipeline stages");
+  int64_t least = chunks == 1 ? 1 : 2, most = L / chunks;  // several stages a rank need two pipeline ranks
+  std::string advice = most >= least ? cat("Sizes that work: ", least, most > least ? cat(" to ", most) : std::string())
+                                     : cat("No size works with virtual_pipeline_size ", chunks, "; with 1: 1 to ", L);
+  throw_error(ExitCode::kUsage, named(config, kPipelineSetting, layout.pp_size), ": the model's ", L, " layers do not fill ", stages,
+              ", every stage needs at least one layer. ", advice);
 }
 
 void check_pipeline_axis(const ModelShape& shape, const MeshLayout& layout, const Config& config) {
-  int64_t chunks = config.train.distributed.virtual_pipeline_size, L = shape.num_layers;
-  // Division, as the product may overflow.
-  if (layout.pp_size > L / chunks) {
-    std::string stages =
-        chunks == 1 ? cat(layout.pp_size, " pipeline stages")
-                    : cat(layout.pp_size, " x ", chunks, " (virtual_pipeline_size", config.where(kVirtualSetting), ") pipeline stages");
-    int64_t least = chunks == 1 ? 1 : 2, most = L / chunks;  // interleaving needs two pipeline ranks
-    std::string advice = most >= least ? cat("Sizes that work: ", least, most > least ? cat(" to ", most) : std::string())
-                                       : cat("No size works with virtual_pipeline_size ", chunks, "; with 1: 1 to ", L);
-    throw_error(ExitCode::kUsage, named(config, kPipelineSetting, layout.pp_size), ": the model's ", L, " layers do not fill ", stages,
-                ", every stage needs at least one layer. ", advice);
+  const DistributedConfig& settings = config.train.distributed;
+  if (settings.schedule == ScheduleKind::kAuto && layout.pp_size > 1) {
+    check_stages(shape, layout, config, 1);
+    // Whatever the memory: that some kind goes with these layers and, where a limit is set, fits it.
+    double memory = settings.pipeline_memory_bytes > 0 ? static_cast<double>(settings.pipeline_memory_bytes) : INFINITY;
+    choose_schedule(shape, layout, config, /*on_device=*/false, memory);
+    return;
   }
-  stage_layers(shape, layout.pp_size, config);  // refuses a list of layers that does not match
+  // A schedule of a file first: how many stages a rank has stands in it.
+  if (settings.schedule != ScheduleKind::kCustom)
+    check_stages(shape, layout, config,
+                 settings.schedule == ScheduleKind::kZeroBubbleV && layout.pp_size > 1 ? 2 : settings.virtual_pipeline_size);
+  PipelinePlan plan = plan_pipeline(layout.pp_size, config);
+  check_stages(shape, layout, config, plan.stages_a_rank());
+  stage_layers(shape, plan, config);  // refuses a list of layers that does not match
 }
 
 void check_lengths(const ModelShape& shape, const Config& config) {

@@ -1,5 +1,5 @@
 // Every refusal that needs only the settings, the model's shape and the mesh, in one place for trainer and planner.
-// Runs on every rank alike before any process group exists; no communication, no files.
+// Runs on every rank alike before any process group exists; no communication, no files but the one of schedule custom.
 #pragma once
 
 #include <cstdint>

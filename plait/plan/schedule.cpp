@@ -42,7 +42,7 @@ int64_t in_flight_limit(ScheduleKind kind, int64_t pp_size, int64_t chunks, int6
     case ScheduleKind::kInterleaved1F1B: return detail::interleaved_in_flight(pp_size, chunks, m, rank);
     case ScheduleKind::kZeroBubbleH1: return detail::zero_bubble_in_flight(pp_size, m, rank, false);
     case ScheduleKind::kZeroBubbleH2: return detail::zero_bubble_in_flight(pp_size, m, rank, true);
-    case ScheduleKind::kZeroBubbleV:
+    case ScheduleKind::kZeroBubbleV: return detail::zero_bubble_v_in_flight(pp_size, m);
     case ScheduleKind::kAuto:
     case ScheduleKind::kCustom: break;
   }
@@ -55,10 +55,14 @@ Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipel
   int64_t m = num_micro_batches;
   check_sizes(pp_size, virtual_pipeline_size, m);
   bool interleaved = kind == ScheduleKind::kInterleaved1F1B, fill_warm_up = kind == ScheduleKind::kZeroBubbleH2;
+  bool v_shaped = kind == ScheduleKind::kZeroBubbleV;
+  if (v_shaped && virtual_pipeline_size > 2)
+    throw_error(ExitCode::kUsage, "virtual_pipeline_size ", virtual_pipeline_size, " with schedule zb_v: it has 2 stages a rank");
+  if (v_shaped) virtual_pipeline_size = 2;
   if (interleaved && virtual_pipeline_size < 2)
     throw_error(ExitCode::kUsage, "schedule interleaved_1f1b with virtual_pipeline_size ", virtual_pipeline_size,
                 ": needs at least 2 stages a rank (with 1, take schedule 1f1b)");
-  if (!interleaved && virtual_pipeline_size > 1)
+  if (!interleaved && !v_shaped && virtual_pipeline_size > 1)
     throw_error(ExitCode::kUsage, "virtual_pipeline_size ", virtual_pipeline_size, " with schedule ", enum_word(kind),
                 ": must be 1 there, or take schedule interleaved_1f1b");
   Schedule schedule = empty_schedule(enum_word(kind), pp_size, virtual_pipeline_size, m);
@@ -71,8 +75,12 @@ Schedule make_schedule(ScheduleKind kind, int64_t pp_size, int64_t virtual_pipel
     case ScheduleKind::kZeroBubbleH1:
     case ScheduleKind::kZeroBubbleH2: detail::insert_messages(schedule, detail::zero_bubble_order(pp_size, m, fill_warm_up)); break;
     case ScheduleKind::kZeroBubbleV:
-    case ScheduleKind::kAuto:
-    case ScheduleKind::kCustom: throw_error(ExitCode::kUsage, "schedule ", enum_word(kind), " is not available");
+      schedule.stage_ranks = v_placement(pp_size);
+      detail::insert_messages(schedule, detail::zero_bubble_v_order(pp_size, m));
+      break;
+    case ScheduleKind::kAuto: throw_error(ExitCode::kUsage, "schedule auto: only a run settles it, by its model and memory; name a kind");
+    case ScheduleKind::kCustom:
+      throw_error(ExitCode::kUsage, "schedule custom: its actions stand in a file (train.distributed.schedule_file)");
   }
   for (int64_t rank = 0; rank < pp_size; ++rank) {
     schedule.in_flight_limit.push_back(in_flight_limit(kind, pp_size, virtual_pipeline_size, m, rank));
@@ -85,6 +93,29 @@ Schedule make_forward_schedule(int64_t pp_size, int64_t virtual_pipeline_size, i
   Schedule schedule = empty_schedule("forward", pp_size, virtual_pipeline_size, num_micro_batches);
   detail::insert_messages(schedule, detail::forward_order(pp_size, virtual_pipeline_size, num_micro_batches));
   return schedule;
+}
+
+Schedule make_forward_schedule(int64_t pp_size, const std::vector<int64_t>& stage_ranks, int64_t num_micro_batches) {
+  auto num_stages = static_cast<int64_t>(stage_ranks.size());
+  PLAIT_CHECK(pp_size >= 1 && num_stages >= pp_size && num_stages % pp_size == 0, num_stages, " stages on ", pp_size, " ranks");
+  check_sizes(pp_size, num_stages / pp_size, num_micro_batches);
+  Schedule schedule = empty_schedule("forward", pp_size, num_stages / pp_size, num_micro_batches);
+  schedule.stage_ranks = stage_ranks;
+  detail::insert_messages(schedule, detail::placed_forward_order(pp_size, stage_ranks, num_micro_batches));
+  return schedule;
+}
+
+std::vector<int64_t> v_placement(int64_t pp_size) {
+  std::vector<int64_t> ranks;
+  if (pp_size == 1) return ranks;
+  for (int64_t s = 0; s < 2 * pp_size; ++s) ranks.push_back(s < pp_size ? s : 2 * pp_size - 1 - s);
+  return ranks;
+}
+
+int64_t Schedule::chunk_of_stage(int64_t stage) const {
+  int64_t chunk = 0;
+  for (int64_t s = 0; s < stage; ++s) chunk += rank_of_stage(s) == rank_of_stage(stage);
+  return chunk;
 }
 
 }  // namespace plait

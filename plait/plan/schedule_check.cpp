@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-#include "plait/base/text.h"
+#include "plait/base/error.h"
 #include "plait/plan/schedule_orders.h"
 
 namespace plait {
@@ -32,6 +32,36 @@ class ActionTable {
   std::vector<Value> values_;
 };
 
+// What is wrong, and in whose list (-1: no single one's).
+struct Problem {
+  std::string text;
+  int64_t rank = -1;
+  bool none() const { return text.empty(); }
+};
+
+template <class... Pieces>
+Problem problem_of(int64_t rank, const Pieces&... pieces) {
+  return {cat("rank ", rank, ": ", pieces...), rank};
+}
+
+std::string placement_problem(const Schedule& s) {
+  if (s.stage_ranks.empty()) return "";
+  if (static_cast<int64_t>(s.stage_ranks.size()) != s.num_stages)
+    return cat("ranks of ", s.stage_ranks.size(), " stages, but there are ", s.num_stages);
+  std::vector<int64_t> held(s.pp_size);
+  for (int64_t stage = 0; stage < s.num_stages; ++stage) {
+    int64_t rank = s.stage_ranks[stage];
+    if (rank < 0 || rank >= s.pp_size)
+      return cat("stage ", stage, " lies on rank ", rank, ", but there are ", s.pp_size, " pipeline ranks");
+    ++held[rank];
+  }
+  for (int64_t rank = 0; rank < s.pp_size; ++rank)
+    if (held[rank] != s.num_stages / s.pp_size)
+      return cat("rank ", rank, " holds ", held[rank], " of the ", s.num_stages, " stages: every rank must hold ",
+                 s.num_stages / s.pp_size);
+  return "";
+}
+
 std::string size_problem(const Schedule& s) {
   if (s.pp_size < 1 || s.num_micro_batches < 1 || s.num_stages < s.pp_size || s.num_stages % s.pp_size != 0)
     return cat(s.num_stages, " stages on ", s.pp_size, " pipeline ranks with ", s.num_micro_batches, " micro-batches make no schedule");
@@ -43,13 +73,13 @@ std::string size_problem(const Schedule& s) {
     return cat(num_actions, " actions cannot hold ", s.num_stages, " stages x ", s.num_micro_batches, " forwards");
   if (!s.in_flight_limit.empty() && static_cast<int64_t>(s.in_flight_limit.size()) != s.pp_size)
     return cat("in-flight limits for ", s.in_flight_limit.size(), " ranks, but pp_size is ", s.pp_size);
-  return "";
+  return placement_problem(s);
 }
 
 // How often an action must occur in a schedule of these sizes. W: `weights` of the schedule, all or none.
 bool is_needed(const Schedule& s, const Action& action, bool weights) {
   auto crosses = [&](int64_t low_stage) {  // a message between low_stage and low_stage + 1
-    return low_stage >= 0 && low_stage + 1 < s.num_stages && s.pp_size > 1;
+    return low_stage >= 0 && low_stage + 1 < s.num_stages && s.rank_of_stage(low_stage) != s.rank_of_stage(low_stage + 1);
   };
   switch (action.kind) {
     case ActionKind::kForward: return true;
@@ -63,18 +93,24 @@ bool is_needed(const Schedule& s, const Action& action, bool weights) {
   return false;
 }
 
+// Who waits for a message that is missing.
+std::string waiting_for(const Schedule& s, const Action& action) {
+  if (!sends(action.kind)) return "";
+  Action receive = detail::matching_receive(action);
+  return cat(": rank ", s.rank_of_stage(receive.stage), " waits for it at ", to_string(receive));
+}
+
 // Every needed action exactly once, on the rank of its stage, and nothing else.
-std::string count_problem(const Schedule& s) {
+Problem count_problem(const Schedule& s) {
   ActionTable<char> count(s, 0);
   bool weights = false;
   for (int64_t rank = 0; rank < s.pp_size; ++rank) {
     for (const Action& action : s.actions[rank]) {
       if (action.stage < 0 || action.stage >= s.num_stages || action.micro_batch < 0 || action.micro_batch >= s.num_micro_batches)
-        return cat("rank ", rank, ": ", to_string(action), " is outside ", s.num_stages, " stages x ", s.num_micro_batches,
-                   " micro-batches");
+        return problem_of(rank, to_string(action), " is outside ", s.num_stages, " stages x ", s.num_micro_batches, " micro-batches");
       if (s.rank_of_stage(action.stage) != rank)
-        return cat("rank ", rank, ": ", to_string(action), " belongs to rank ", s.rank_of_stage(action.stage));
-      if (count[action]++) return cat("rank ", rank, ": ", to_string(action), " occurs twice");
+        return problem_of(rank, to_string(action), " belongs to rank ", s.rank_of_stage(action.stage));
+      if (count[action]++) return problem_of(rank, to_string(action), " occurs twice");
       weights = weights || action.kind == ActionKind::kWeight;
     }
   }
@@ -83,17 +119,32 @@ std::string count_problem(const Schedule& s) {
       for (int64_t m = 0; m < s.num_micro_batches; ++m) {
         Action action{stage, static_cast<ActionKind>(kind), m};
         bool needed = is_needed(s, action, weights);
-        if (needed && !count[action]) return cat("rank ", s.rank_of_stage(stage), ": ", to_string(action), " is missing");
-        if (!needed && count[action])
-          return cat("rank ", s.rank_of_stage(stage), ": ", to_string(action), " has no counterpart in this schedule");
+        if (needed && !count[action]) return problem_of(s.rank_of_stage(stage), to_string(action), " is missing", waiting_for(s, action));
+        if (!needed && count[action]) return problem_of(s.rank_of_stage(stage), to_string(action), " has no counterpart in this schedule");
       }
     }
   }
-  return "";
+  return {};
+}
+
+// The gradients of a stage are added in micro-batch order: by its backwards, and by its weight gradients where they are deferred.
+Problem order_problem(const Schedule& s) {
+  for (int64_t rank = 0; rank < s.pp_size; ++rank) {
+    std::map<std::pair<int64_t, ActionKind>, int64_t> next;
+    for (const Action& action : s.actions[rank]) {
+      if (action.kind != ActionKind::kBackward && action.kind != ActionKind::kWeight) continue;
+      int64_t expected = next[{action.stage, action.kind}]++;
+      if (action.micro_batch != expected)
+        return problem_of(rank, to_string(action), " comes before ", to_string({action.stage, action.kind, expected}), ": the ",
+                          action.kind == ActionKind::kWeight ? "weight gradients" : "backwards",
+                          " of a stage must run in micro-batch order, as that is the order in which its gradients are added");
+    }
+  }
+  return {};
 }
 
 // Between two ranks, per direction, the k-th receive takes the k-th send.
-std::string channel_problem(const Schedule& s) {
+Problem channel_problem(const Schedule& s) {
   std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<Action>, std::vector<Action>>> channels;  // (from, to): sent, received
   for (int64_t rank = 0; rank < s.pp_size; ++rank) {
     for (const Action& action : s.actions[rank]) {
@@ -106,11 +157,12 @@ std::string channel_problem(const Schedule& s) {
     const auto& [sent, received] = messages;
     for (size_t k = 0; k < sent.size(); ++k) {
       if (detail::matching_receive(sent[k]) != received[k])
-        return cat("message ", k, " from rank ", ranks.first, " to rank ", ranks.second, " is sent as ", to_string(sent[k]),
-                   " but received as ", to_string(received[k]));
+        return {cat("message ", k, " from rank ", ranks.first, " to rank ", ranks.second, " is sent as ", to_string(sent[k]),
+                    " but received as ", to_string(received[k])),
+                ranks.second};
     }
   }
-  return "";
+  return {};
 }
 
 // Runs the lists with a clock a rank. Assumes that counts are right.
@@ -123,8 +175,8 @@ class Replay {
       for (const Action& action : actions) defers_ = defers_ || action.kind == ActionKind::kWeight;
   }
 
-  // "" or what stops the replay.
-  std::string run() {
+  // What stops the replay, if anything.
+  Problem run() {
     while (true) {
       bool moved = false, finished = true;
       for (int64_t rank = 0; rank < schedule_.pp_size; ++rank) {
@@ -133,7 +185,7 @@ class Replay {
           Action missing;
           if (!step(rank, actions[next_[rank]], missing)) {
             if (schedule_.rank_of_stage(missing.stage) == rank)
-              return cat("rank ", rank, ": ", to_string(actions[next_[rank]]), " comes before ", to_string(missing));
+              return problem_of(rank, to_string(actions[next_[rank]]), " comes before ", to_string(missing));
             break;
           }
           ++next_[rank];
@@ -141,7 +193,7 @@ class Replay {
         }
         finished = finished && next_[rank] == actions.size();
       }
-      if (finished) return "";
+      if (finished) return {};
       if (!moved) return deadlock();
     }
   }
@@ -150,17 +202,19 @@ class Replay {
  private:
   // What must be done before `action` may run, on whichever rank.
   std::vector<Action> needs(const Action& a) const {
-    bool alone = schedule_.pp_size == 1;
+    auto beside = [&](int64_t stage) { return schedule_.rank_of_stage(stage) == schedule_.rank_of_stage(a.stage); };
     switch (a.kind) {
       case ActionKind::kForward:
         if (a.stage == 0) return {};
-        return {alone ? Action{a.stage - 1, ActionKind::kForward, a.micro_batch}
-                      : Action{a.stage, ActionKind::kRecvForward, a.micro_batch}};
-      case ActionKind::kBackward:
-        if (a.stage + 1 == schedule_.num_stages) return {{a.stage, ActionKind::kForward, a.micro_batch}};
-        return {
-            {a.stage, ActionKind::kForward, a.micro_batch},
-            alone ? Action{a.stage + 1, ActionKind::kBackward, a.micro_batch} : Action{a.stage, ActionKind::kRecvBackward, a.micro_batch}};
+        if (beside(a.stage - 1)) return {{a.stage - 1, ActionKind::kForward, a.micro_batch}};
+        return {{a.stage, ActionKind::kRecvForward, a.micro_batch}};
+      case ActionKind::kBackward: {
+        std::vector<Action> needed = {{a.stage, ActionKind::kForward, a.micro_batch}};
+        if (a.stage + 1 == schedule_.num_stages) return needed;
+        if (beside(a.stage + 1)) needed.push_back({a.stage + 1, ActionKind::kBackward, a.micro_batch});
+        else needed.push_back({a.stage, ActionKind::kRecvBackward, a.micro_batch});
+        return needed;
+      }
       case ActionKind::kWeight: return {{a.stage, ActionKind::kBackward, a.micro_batch}};
       case ActionKind::kSendForward: return {{a.stage, ActionKind::kForward, a.micro_batch}};
       case ActionKind::kSendBackward: return {{a.stage, ActionKind::kBackward, a.micro_batch}};
@@ -168,6 +222,11 @@ class Replay {
       case ActionKind::kRecvBackward: return {detail::matching_send(a)};
     }
     return {};
+  }
+
+  StageCost cost_of(int64_t stage) const {
+    if (cost_.stages.empty()) return {cost_.forward, cost_.backward, cost_.weight};
+    return cost_.stages[static_cast<size_t>(stage)];
   }
 
   bool step(int64_t rank, const Action& action, Action& missing) {
@@ -179,9 +238,10 @@ class Replay {
       }
       end = std::max(end, done_[needed]);
     }
-    if (action.kind == ActionKind::kForward) end = begin + cost_.forward;
-    if (action.kind == ActionKind::kBackward) end = begin + (defers_ ? std::max(0.0, cost_.backward - cost_.weight) : cost_.backward);
-    if (action.kind == ActionKind::kWeight) end = begin + cost_.weight;
+    const StageCost cost = cost_of(action.stage);
+    if (action.kind == ActionKind::kForward) end = begin + cost.forward;
+    if (action.kind == ActionKind::kBackward) end = begin + (defers_ ? std::max(0.0, cost.backward - cost.weight) : cost.backward);
+    if (action.kind == ActionKind::kWeight) end = begin + cost.weight;
     // A send takes no time of its rank; `done` of a send is when the message arrives.
     done_[action] = sends(action.kind) ? begin + cost_.send : end;
     if (sends(action.kind)) end = begin;
@@ -190,15 +250,17 @@ class Replay {
     return true;
   }
 
-  std::string deadlock() const {
+  Problem deadlock() const {
     std::string text = "deadlock:";
+    int64_t first = -1;
     for (int64_t rank = 0; rank < schedule_.pp_size; ++rank) {
       if (next_[rank] == schedule_.actions[rank].size()) continue;
+      if (first < 0) first = rank;
       const Action& action = schedule_.actions[rank][next_[rank]];
       text += cat(" rank ", rank, " waits at ", to_string(action), " for ", to_string(needs(action).front()), ";");
     }
     text.pop_back();
-    return text;
+    return {text, first};
   }
 
   const Schedule& schedule_;
@@ -212,43 +274,59 @@ class Replay {
 
 void measure(const Schedule& schedule, ScheduleReport& report) {
   double busy = 0;
+  bool defers = false;
+  for (const auto& row : report.timeline)
+    for (const TimedAction& timed : row) defers = defers || timed.action.kind == ActionKind::kWeight;
   for (const auto& row : report.timeline) {
-    int64_t in_flight = 0, peak = 0;
+    int64_t in_flight = 0, held = 0, peak = 0, peak_held = 0;
     for (const TimedAction& timed : row) {
-      if (timed.action.kind == ActionKind::kForward && !schedule.forward_only()) peak = std::max(peak, ++in_flight);
-      if (timed.action.kind == ActionKind::kBackward) --in_flight;
-      if (computes(timed.action.kind)) {
+      const ActionKind kind = timed.action.kind;
+      if (kind == ActionKind::kForward && !schedule.forward_only()) {
+        peak = std::max(peak, ++in_flight);
+        peak_held = std::max(peak_held, ++held);
+      }
+      if (kind == ActionKind::kBackward) --in_flight;
+      if (kind == (defers ? ActionKind::kWeight : ActionKind::kBackward)) --held;
+      if (computes(kind)) {
         busy += timed.end - timed.begin;
         report.makespan = std::max(report.makespan, timed.end);
       }
     }
     report.peak_in_flight.push_back(peak);
+    report.peak_held.push_back(peak_held);
   }
   if (report.makespan > 0) report.bubble = std::max(0.0, 1.0 - busy / (report.makespan * schedule.pp_size));
 }
 
-std::string limit_problem(const Schedule& schedule, const ScheduleReport& report) {
+Problem limit_problem(const Schedule& schedule, const ScheduleReport& report) {
   for (size_t rank = 0; rank < schedule.in_flight_limit.size(); ++rank)
     if (report.peak_in_flight[rank] > schedule.in_flight_limit[rank])
-      return cat("rank ", rank, " holds ", report.peak_in_flight[rank], " micro-batches in flight, its limit is ",
-                 schedule.in_flight_limit[rank]);
-  return "";
+      return {cat("rank ", rank, " holds ", report.peak_in_flight[rank], " micro-batches in flight, its limit is ",
+                  schedule.in_flight_limit[rank]),
+              static_cast<int64_t>(rank)};
+  return {};
 }
 
 }  // namespace
 
 ScheduleReport check_schedule(const Schedule& schedule, const ScheduleCost& cost) {
+  PLAIT_CHECK(cost.stages.empty() || static_cast<int64_t>(cost.stages.size()) == schedule.num_stages, "costs of ", cost.stages.size(),
+              " stages for ", schedule.num_stages);
   ScheduleReport report;
-  report.problem = size_problem(schedule);
-  if (report.problem.empty()) report.problem = count_problem(schedule);
-  if (!report.problem.empty()) return report;
-  Replay replay(schedule, cost);
-  report.problem = replay.run();
-  report.timeline = replay.take_timeline();
-  measure(schedule, report);
-  if (report.problem.empty()) report.problem = channel_problem(schedule);
-  if (report.problem.empty()) report.problem = limit_problem(schedule, report);
-  report.complete = report.problem.empty();
+  Problem problem{size_problem(schedule)};
+  if (problem.none()) problem = count_problem(schedule);
+  if (problem.none()) {
+    Replay replay(schedule, cost);
+    problem = replay.run();
+    report.timeline = replay.take_timeline();
+    measure(schedule, report);
+    if (problem.none()) problem = channel_problem(schedule);
+    if (problem.none()) problem = order_problem(schedule);
+    if (problem.none()) problem = limit_problem(schedule, report);
+  }
+  report.problem = problem.text;
+  report.problem_rank = problem.rank;
+  report.complete = problem.none();
   return report;
 }
 

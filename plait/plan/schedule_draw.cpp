@@ -164,7 +164,7 @@ std::string draw_svg(const Schedule& schedule, const ScheduleReport& report) {
       if (!is_drawn(timed)) continue;
       weights = weights || timed.action.kind == ActionKind::kWeight;
       double x = kLeft + timed.begin * scale, block_width = (timed.end - timed.begin) * scale;
-      int64_t chunk = timed.action.stage / std::max<int64_t>(1, schedule.pp_size);
+      int64_t chunk = schedule.chunk_of_stage(timed.action.stage);
       std::string label = cat(timed.action.micro_batch);
       blocks += cat("<rect x=\"", fixed(x, 1), "\" y=\"", y, "\" width=\"", fixed(block_width, 1), "\" height=\"", kRowHeight, "\" fill=\"",
                     fill_colour(timed, chunk), "\" stroke=\"#333\" stroke-width=\"0.6\"><title>", to_string(timed.action), "  ",

@@ -37,7 +37,8 @@ void insert_messages(Schedule& schedule, const ComputeOrders& orders) {
     for (const Action& action : orders[rank]) {
       if (action.kind == ActionKind::kWeight) continue;
       bool forward = action.kind == ActionKind::kForward;
-      if (forward ? action.stage == last_stage : action.stage == 0) continue;
+      int64_t to_stage = forward ? action.stage + 1 : action.stage - 1;
+      if (to_stage < 0 || to_stage > last_stage || schedule.rank_of_stage(to_stage) == rank) continue;
       Action receive = matching_receive({action.stage, forward ? ActionKind::kSendForward : ActionKind::kSendBackward, action.micro_batch});
       channels[{rank, schedule.rank_of_stage(receive.stage)}].receives.push_back(receive);
     }
@@ -57,7 +58,8 @@ void insert_messages(Schedule& schedule, const ComputeOrders& orders) {
       }
       bool forward = action.kind == ActionKind::kForward;
       int64_t from_stage = forward ? action.stage - 1 : action.stage + 1, to_stage = forward ? action.stage + 1 : action.stage - 1;
-      if (from_stage >= 0 && from_stage <= last_stage) {
+      auto elsewhere = [&](int64_t stage) { return stage >= 0 && stage <= last_stage && schedule.rank_of_stage(stage) != rank; };
+      if (elsewhere(from_stage)) {
         Action receive{action.stage, forward ? ActionKind::kRecvForward : ActionKind::kRecvBackward, action.micro_batch};
         Channel& channel = channels[{schedule.rank_of_stage(from_stage), rank}];
         while (!mark(receive)) {
@@ -67,7 +69,7 @@ void insert_messages(Schedule& schedule, const ComputeOrders& orders) {
         }
       }
       actions.push_back(action);
-      if (to_stage >= 0 && to_stage <= last_stage)
+      if (elsewhere(to_stage))
         actions.push_back({action.stage, forward ? ActionKind::kSendForward : ActionKind::kSendBackward, action.micro_batch});
     }
   }

@@ -30,6 +30,16 @@ int64_t interleaved_in_flight(int64_t pp_size, int64_t chunks, int64_t num_micro
 ComputeOrders zero_bubble_order(int64_t pp_size, int64_t num_micro_batches, bool fill_warm_up);
 int64_t zero_bubble_in_flight(int64_t pp_size, int64_t num_micro_batches, int64_t rank, bool fill_warm_up);
 
+// Zero bubble on a V (arXiv 2401.10241, section 6): rank r holds stages r and 2 pp_size - 1 - r, so the last stage's loss is where the
+// first stage is and the ramp of the cool-down is filled too; with F, B and W of one length no rank idles between its first and last
+// action once there are 2 pp_size micro-batches. At most 2 pp_size stage inputs (of half a rank's layers each) are in flight on every
+// rank: 1F1B's memory on its first rank. Fewer micro-batches than the warm-up needs: those missing are left out of the full order.
+ComputeOrders zero_bubble_v_order(int64_t pp_size, int64_t num_micro_batches);
+int64_t zero_bubble_v_in_flight(int64_t pp_size, int64_t num_micro_batches);
+
+// Forwards only for stages that lie anywhere: each rank takes the deepest stage that has its input.
+ComputeOrders placed_forward_order(int64_t pp_size, const std::vector<int64_t>& stage_ranks, int64_t num_micro_batches);
+
 // Forwards only, in the interleaved order.
 ComputeOrders forward_order(int64_t pp_size, int64_t chunks, int64_t num_micro_batches);
 

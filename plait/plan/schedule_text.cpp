@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -40,31 +41,65 @@ std::vector<std::string_view> words_of(std::string_view line) {
   }
 }
 
-int64_t whole_number(std::string_view word, int64_t least, const char* what) {
-  int64_t value = 0;
-  std::string_view rest = word;
-  if (!take_number(rest, value) || !rest.empty() || value < least)
-    throw_error(ExitCode::kUsage, "schedule text, line 1: ", what, " '", word, "' is not a whole number of at least ", least);
-  return value;
+// Where a fault is: "plan.txt:2", or "schedule text, line 2" when the text came from nowhere.
+std::string place_of(const std::string& file, int64_t line) {
+  return file.empty() ? cat("schedule text, line ", line) : cat(file, ":", line);
 }
 
-void parse_header(std::string_view line, Schedule& schedule) {
-  auto words = words_of(line);
-  if (words.size() < 4)
-    throw_error(ExitCode::kUsage, "schedule text, line 1: expected 'name pipeline_ranks stages micro_batches', found '", line, "'");
-  schedule.name = words[0];
-  schedule.pp_size = whole_number(words[1], 1, "pipeline ranks");
-  schedule.num_stages = whole_number(words[2], 1, "stages");
-  schedule.num_micro_batches = whole_number(words[3], 1, "micro-batches");
-  if (schedule.num_stages % schedule.pp_size != 0)
-    throw_error(ExitCode::kUsage, "schedule text, line 1: ", schedule.num_stages, " stages do not spread evenly over ", schedule.pp_size,
-                " pipeline ranks");
-  if (words.size() == 4) return;
-  if (words[4] != "in_flight" || static_cast<int64_t>(words.size()) - 5 != schedule.pp_size)
-    throw_error(ExitCode::kUsage, "schedule text, line 1: expected 'in_flight' and ", schedule.pp_size, " numbers after the sizes, found '",
-                line, "'");
-  for (size_t i = 5; i < words.size(); ++i) schedule.in_flight_limit.push_back(whole_number(words[i], 0, "in_flight limit"));
-}
+// The first line, word by word.
+class HeaderReader {
+ public:
+  HeaderReader(std::string_view line, std::string place) : line_(line), words_(words_of(line)), place_(std::move(place)) {}
+
+  void read(Schedule& schedule) {
+    if (words_.size() < 4)
+      throw_error(ExitCode::kUsage, place_, ": expected 'name pipeline_ranks stages micro_batches', found '", line_, "'");
+    schedule.name = words_[0];
+    schedule.pp_size = number(1, 1, "pipeline ranks");
+    schedule.num_stages = number(2, 1, "stages");
+    schedule.num_micro_batches = number(3, 1, "micro-batches");
+    if (schedule.num_stages % schedule.pp_size != 0)
+      throw_error(ExitCode::kUsage, place_, ": ", schedule.num_stages, " stages do not spread evenly over ", schedule.pp_size,
+                  " pipeline ranks");
+    next_ = 4;
+    if (take_list("ranks", schedule.num_stages, "a stage", schedule.stage_ranks)) drop_plain_table(schedule);
+    take_list("in_flight", schedule.pp_size, "a pipeline rank", schedule.in_flight_limit);
+    if (next_ != words_.size())
+      throw_error(ExitCode::kUsage, place_, ": after the sizes only 'ranks' and then 'in_flight' may stand, each with its numbers; found '",
+                  words_[next_], "'");
+  }
+
+ private:
+  int64_t number(size_t index, int64_t least, const char* what) const {
+    int64_t value = 0;
+    std::string_view rest = words_[index];
+    if (!take_number(rest, value) || !rest.empty() || value < least)
+      throw_error(ExitCode::kUsage, place_, ": ", what, " '", words_[index], "' is not a whole number of at least ", least);
+    return value;
+  }
+
+  // "word n n n": one number for each of `count`.
+  bool take_list(const char* word, int64_t count, const char* of_what, std::vector<int64_t>& out) {
+    if (next_ >= words_.size() || words_[next_] != word) return false;
+    ++next_;
+    if (count > static_cast<int64_t>(words_.size() - next_))
+      throw_error(ExitCode::kUsage, place_, ": '", word, "' needs ", count, " numbers, one ", of_what, "; found '", line_, "'");
+    for (int64_t i = 0; i < count; ++i) out.push_back(number(next_++, 0, word));
+    return true;
+  }
+
+  // A table that says what holds without one is none, so that equal schedules are equal.
+  static void drop_plain_table(Schedule& schedule) {
+    for (size_t s = 0; s < schedule.stage_ranks.size(); ++s)
+      if (schedule.stage_ranks[s] != static_cast<int64_t>(s) % schedule.pp_size) return;
+    schedule.stage_ranks.clear();
+  }
+
+  std::string_view line_;
+  std::vector<std::string_view> words_;
+  std::string place_;
+  size_t next_ = 0;
+};
 
 }  // namespace
 
@@ -90,6 +125,7 @@ Action parse_action(const std::string& text) {
 
 std::string to_text(const Schedule& schedule) {
   std::string text = cat(schedule.name, " ", schedule.pp_size, " ", schedule.num_stages, " ", schedule.num_micro_batches);
+  if (!schedule.stage_ranks.empty()) text += cat(" ranks ", join(schedule.stage_ranks, " "));
   if (!schedule.in_flight_limit.empty()) text += cat(" in_flight ", join(schedule.in_flight_limit, " "));
   text += '\n';
   for (const auto& actions : schedule.actions) {
@@ -100,28 +136,36 @@ std::string to_text(const Schedule& schedule) {
   return text;
 }
 
-Schedule parse_schedule(const std::string& text) {
+Schedule parse_schedule(const std::string& text, const std::string& file) {
   Schedule schedule;
   std::string_view rest = text;
   for (int64_t line_number = 1; !rest.empty(); ++line_number) {
     size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
+    std::string place = place_of(file, line_number);
     if (line_number == 1) {
-      parse_header(line, schedule);
+      HeaderReader(line, place).read(schedule);
       continue;
     }
     // An empty line is the list of a rank with nothing to do, except behind the last rank.
     if (static_cast<int64_t>(schedule.actions.size()) == schedule.pp_size) {
       if (words_of(line).empty()) continue;
-      throw_error(ExitCode::kUsage, "schedule text, line ", line_number, ": more lines than the ", schedule.pp_size, " pipeline ranks");
+      throw_error(ExitCode::kUsage, place, ": more lines than the ", schedule.pp_size, " pipeline ranks");
     }
     auto& actions = schedule.actions.emplace_back();
-    for (std::string_view word : words_of(line)) actions.push_back(parse_action(std::string(word)));
+    for (std::string_view word : words_of(line)) {
+      try {
+        actions.push_back(parse_action(std::string(word)));
+      } catch (const Error& error) {
+        throw_error(error.code(), place, ": rank ", schedule.actions.size() - 1, ": ", error.what());
+      }
+    }
   }
-  if (schedule.name.empty()) throw_error(ExitCode::kUsage, "schedule text is empty");
+  const std::string whole = file.empty() ? "schedule text" : file;
+  if (schedule.name.empty()) throw_error(ExitCode::kUsage, whole, " is empty");
   if (static_cast<int64_t>(schedule.actions.size()) != schedule.pp_size)
-    throw_error(ExitCode::kUsage, "schedule text has lines for ", schedule.actions.size(), " pipeline ranks, its first line says ",
+    throw_error(ExitCode::kUsage, whole, " has lines for ", schedule.actions.size(), " pipeline ranks, its first line says ",
                 schedule.pp_size);
   return schedule;
 }

@@ -51,18 +51,53 @@ std::vector<Span> split_layers(int64_t num_layers, int64_t num_stages, const Lay
   return spans_of(sizes);
 }
 
+std::vector<Span> split_layers_by_rank(int64_t num_layers, const std::vector<int64_t>& stage_ranks, const LayerCost& cost) {
+  const auto num_stages = static_cast<int64_t>(stage_ranks.size());
+  if (num_layers < num_stages)
+    throw_error(ExitCode::kUsage, num_layers, " layers do not fill ", num_stages, " pipeline stages: every stage needs at least one layer");
+  std::vector<int64_t> sizes(num_stages, 1);
+  std::vector<double> stage_costs(num_stages, cost.layer), rank_costs(num_stages);  // no more ranks than stages
+  stage_costs.front() += cost.embedding;
+  stage_costs.back() += cost.head;
+  for (int64_t s = 0; s < num_stages; ++s) rank_costs[stage_ranks[s]] += stage_costs[s];
+  for (int64_t layer = num_stages; layer < num_layers; ++layer) {
+    int64_t best = 0;
+    auto price = [&](int64_t s) { return std::pair(rank_costs[stage_ranks[s]], stage_costs[s]); };
+    for (int64_t s = 1; s < num_stages; ++s)
+      if (price(s) < price(best)) best = s;
+    ++sizes[best];
+    stage_costs[best] += cost.layer;
+    rank_costs[stage_ranks[best]] += cost.layer;
+  }
+  return spans_of(sizes);
+}
+
+namespace {
+
+std::vector<Span> balanced_layers(const ModelShape& shape, const PipelinePlan& plan, const Config& config) {
+  LayerCost cost = layer_cost(shape, row_length(shape, config));
+  if (plan.stage_ranks().empty()) return split_layers(shape.num_layers, plan.num_stages(), cost);
+  return split_layers_by_rank(shape.num_layers, plan.stage_ranks(), cost);
+}
+
+}  // namespace
+
 int64_t row_length(const ModelShape& shape, const Config& config) {
   return config.preprocessor.sequence_length > 0 ? config.preprocessor.sequence_length : std::max<int64_t>(1, shape.max_positions);
 }
 
 std::vector<Span> stage_layers(const ModelShape& shape, int64_t pipeline_size, const Config& config) {
-  int64_t num_stages = pipeline_size * config.train.distributed.virtual_pipeline_size;
+  return stage_layers(shape, plan_pipeline(pipeline_size, config), config);
+}
+
+std::vector<Span> stage_layers(const ModelShape& shape, const PipelinePlan& plan, const Config& config) {
+  const int64_t num_stages = plan.num_stages();
   const auto& given = config.train.distributed.pipeline_layers;
-  if (given.empty()) return split_layers(shape.num_layers, num_stages, layer_cost(shape, row_length(shape, config)));
+  if (given.empty()) return balanced_layers(shape, plan, config);
   std::string setting = cat("train.distributed.pipeline_layers [", join(given), "]", config.where("train.distributed.pipeline_layers"));
   if (static_cast<int64_t>(given.size()) != num_stages)
     throw_error(ExitCode::kUsage, setting, " has ", given.size(), " entries: needs ", num_stages,
-                ", one for each pipeline stage (pipeline_parallel_size x virtual_pipeline_size)");
+                ", one for each pipeline stage (pipeline_parallel_size x ", plan.stages_a_rank(), " a rank)");
   int64_t sum = 0;
   for (int64_t layers : given) {
     if (layers < 1 || layers > shape.num_layers)
@@ -73,8 +108,7 @@ std::vector<Span> stage_layers(const ModelShape& shape, int64_t pipeline_size, c
     std::string advice;
     if (shape.num_layers >= num_stages) {
       std::vector<int64_t> balanced;
-      for (Span span : split_layers(shape.num_layers, num_stages, layer_cost(shape, row_length(shape, config))))
-        balanced.push_back(span.size);
+      for (Span span : balanced_layers(shape, plan, config)) balanced.push_back(span.size);
       advice = cat(", for example [", join(balanced), "]");
     }
     throw_error(ExitCode::kUsage, setting, " sums to ", sum, ": must sum to the model's ", shape.num_layers, " layers", advice);

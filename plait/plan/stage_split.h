@@ -8,6 +8,7 @@
 #include "plait/config/config.h"
 #include "plait/config/model_shape.h"
 #include "plait/plan/partition.h"
+#include "plait/plan/pipeline_plan.h"
 
 namespace plait {
 
@@ -25,8 +26,14 @@ LayerCost layer_cost(const ModelShape& shape, int64_t sequence_length);
 // Error(kUsage) when num_layers < num_stages.
 std::vector<Span> split_layers(int64_t num_layers, int64_t num_stages, const LayerCost& cost);
 
-// The split of a run: settings.pipeline_layers when given, else balanced. Stages = pipeline_size x virtual_pipeline_size.
+// The same where a rank holds several stages and their sum counts (`stage_ranks`: [stage] pipeline rank): the largest rank's cost as
+// small as a layer-by-layer choice makes it, its stages as even as possible.
+std::vector<Span> split_layers_by_rank(int64_t num_layers, const std::vector<int64_t>& stage_ranks, const LayerCost& cost);
+
+// The split of a run: settings.pipeline_layers when given, else balanced: by stage, and where the plan has a table of its own by rank.
 // Error(kUsage) names pipeline_layers when it has another count than stages, an entry below 1, or another sum than L.
+std::vector<Span> stage_layers(const ModelShape& shape, const PipelinePlan& plan, const Config& config);
+// Of the plan that the settings make (not for schedule auto).
 std::vector<Span> stage_layers(const ModelShape& shape, int64_t pipeline_size, const Config& config);
 
 // Tokens a row as the run trains them: preprocessor.sequence_length or the model's limit.

@@ -15,8 +15,8 @@
 namespace plait {
 namespace {
 
-constexpr ScheduleKind kKinds[] = {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH1,
-                                   ScheduleKind::kZeroBubbleH2};
+constexpr ScheduleKind kKinds[] = {ScheduleKind::kGPipe,        ScheduleKind::k1F1B,         ScheduleKind::kInterleaved1F1B,
+                                   ScheduleKind::kZeroBubbleH1, ScheduleKind::kZeroBubbleH2, ScheduleKind::kZeroBubbleV};
 
 std::string message_of(const std::function<void()>& body) {
   try {
@@ -85,6 +85,67 @@ TEST(Schedule, ZeroBubbleIsShorterThan1F1B) {
     }
 }
 
+// ZB-V with F, B and W of one length: no rank idles from its first action to its last once there are 2 pp micro-batches, the ranks start one
+// after the other, and no rank holds more than pp micro-batches of its whole depth, deferred weight gradients included.
+TEST(Schedule, ZeroBubbleVHasNoGapAndTheMemoryOf1F1B) {
+  for (int64_t pp = 2; pp <= 8; ++pp)
+    for (int64_t m = 1; m <= 4 * pp; ++m) {
+      ScheduleReport v = check_schedule(make_schedule(ScheduleKind::kZeroBubbleV, pp, 2, m));
+      ASSERT_TRUE(v.complete) << pp << " " << m << ": " << v.problem;
+      for (int64_t rank = 0; rank < pp; ++rank) {
+        ASSERT_LE(v.peak_in_flight[rank], 2 * std::min(pp, m)) << pp << " " << m;
+        ASSERT_LE(v.peak_held[rank], 2 * std::min(pp, m)) << pp << " " << m << " rank " << rank;
+      }
+      // In stages of half a rank's layers; 1F1B's are twice as long.
+      double plain = 2 * check_schedule(make_schedule(ScheduleKind::k1F1B, pp, 1, m)).makespan;
+      ASSERT_LT(v.makespan, plain) << pp << " " << m;
+      ASSERT_GE(v.makespan, static_cast<double>(6 * m)) << pp << " " << m;
+      if (m < 2 * pp) continue;
+      ASSERT_EQ(v.makespan, static_cast<double>(6 * m + pp - 1)) << pp << " " << m;
+      for (int64_t rank = 0; rank < pp; ++rank) {
+        double at = static_cast<double>(rank);
+        for (const TimedAction& timed : v.timeline[rank]) {
+          ActionKind kind = timed.action.kind;
+          if (kind != ActionKind::kForward && kind != ActionKind::kBackward && kind != ActionKind::kWeight) continue;
+          ASSERT_EQ(timed.begin, at) << pp << " " << m << " rank " << rank << ": a gap before " << to_string(timed.action);
+          at = timed.end;
+        }
+      }
+    }
+}
+
+TEST(Schedule, TheMiddleOfTheVSendsNothing) {
+  Schedule schedule = make_schedule(ScheduleKind::kZeroBubbleV, 3, 2, 4);
+  EXPECT_EQ(schedule.stage_ranks, (std::vector<int64_t>{0, 1, 2, 2, 1, 0}));
+  EXPECT_EQ(schedule.chunk_of_stage(3), 1);
+  for (const Action& action : schedule.actions[2]) {
+    EXPECT_FALSE(action.stage == 2 && action.kind == ActionKind::kSendForward);
+    EXPECT_FALSE(action.stage == 3 && action.kind == ActionKind::kRecvForward);
+    EXPECT_FALSE(action.stage == 3 && action.kind == ActionKind::kSendBackward);
+  }
+  EXPECT_EQ(make_schedule(ScheduleKind::kZeroBubbleV, 3, 1, 4), schedule) << "1 stands for 2";
+}
+
+TEST(Schedule, ForwardsOfStagesThatLieAnywhere) {
+  const std::vector<std::vector<int64_t>> tables = {{0, 1, 1, 0}, {0, 1, 2, 2, 1, 0}, {0, 0, 1, 1}, {1, 0}, {2, 0, 1, 1, 2, 0, 0, 2, 1}};
+  for (const auto& table : tables) {
+    int64_t pp = 1 + *std::max_element(table.begin(), table.end());
+    for (int64_t m = 1; m <= 2 * pp + 1; ++m) {
+      Schedule schedule = make_forward_schedule(pp, table, m);
+      ScheduleReport report = check_schedule(schedule);
+      ASSERT_TRUE(report.complete) << join(table) << ": " << report.problem;
+      ASSERT_EQ(parse_schedule(to_text(schedule)), schedule);
+    }
+  }
+}
+
+TEST(ScheduleGolden, ZeroBubbleVOnTwoRanks) {
+  EXPECT_EQ(to_text(make_schedule(ScheduleKind::kZeroBubbleV, 2, 2, 2)),
+            "zb_v 2 4 2 ranks 0 1 1 0 in_flight 4 4\n"
+            "0F0 0SF0 0F1 0SF1 3RF0 3F0 3B0 3SB0 3W0 3RF1 3F1 3B1 3SB1 3W1 0RB0 0B0 0W0 0RB1 0B1 0W1\n"
+            "1RF0 1F0 2F0 2SF0 1RF1 1F1 2F1 2SF1 2RB0 2B0 2W0 1B0 1SB0 1W0 2RB1 2B1 2W1 1B1 1SB1 1W1\n");
+}
+
 TEST(ScheduleGolden, ZeroBubbleH1OnTwoRanks) {
   EXPECT_EQ(to_text(make_schedule(ScheduleKind::kZeroBubbleH1, 2, 1, 2)),
             "zb_h1 2 2 2 in_flight 2 1\n"
@@ -121,9 +182,11 @@ TEST(Schedule, GradientsOfAStageAreSummedInMicroBatchOrderByEveryKind) {
 }
 
 TEST(Schedule, OneRankSendsNothing) {
-  for (const Schedule& schedule : {make_schedule(ScheduleKind::kInterleaved1F1B, 1, 3, 4), make_forward_schedule(1, 3, 4)})
+  for (const Schedule& schedule : {make_schedule(ScheduleKind::kInterleaved1F1B, 1, 3, 4), make_forward_schedule(1, 3, 4),
+                                   make_schedule(ScheduleKind::kZeroBubbleV, 1, 2, 4)})
     for (const Action& action : schedule.actions[0])
-      EXPECT_TRUE(action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward) << to_string(action);
+      EXPECT_TRUE(action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeight)
+          << to_string(action);
 }
 
 TEST(Schedule, SendsFollowTheirProductionDirectly) {
@@ -210,6 +273,12 @@ TEST(ScheduleText, RefusesWhatIsNotASchedule) {
   EXPECT_NE(message_of([] { parse_schedule("x 1 1 1\n0F0\n0B0\n"); }).find("more lines"), std::string::npos);
   EXPECT_NE(message_of([] { parse_schedule("x 2 2 1 in_flight 1\n\n\n"); }).find("in_flight"), std::string::npos);
   EXPECT_NE(message_of([] { parse_schedule("x 0 2 1\n"); }).find("at least 1"), std::string::npos);
+  EXPECT_NE(message_of([] { parse_schedule("x 2 4 1 ranks 0 1 1\n\n\n"); }).find("'ranks' needs 4 numbers"), std::string::npos);
+  EXPECT_NE(message_of([] { parse_schedule("x 2 2 1 speed 1\n\n\n"); }).find("found 'speed'"), std::string::npos);
+  EXPECT_NE(message_of([] { parse_schedule("x 1 9000000000000000000 1 ranks 0\n\n"); }).find("'ranks' needs"), std::string::npos);
+  EXPECT_EQ(message_of([] { parse_schedule("x 2 2 1\n0F0\n1F0 1G0\n", "my.txt"); }).find("my.txt:3: rank 1: action '1G0'"), 0u);
+  // A table that says what holds anyway is none.
+  EXPECT_EQ(parse_schedule("x 2 2 1 ranks 0 1\n0F0\n1F0\n"), parse_schedule("x 2 2 1\n0F0\n1F0\n"));
 }
 
 TEST(ScheduleSizes, RefusalsNameTheSetting) {
@@ -218,6 +287,9 @@ TEST(ScheduleSizes, RefusalsNameTheSetting) {
   };
   EXPECT_NE(make(ScheduleKind::kInterleaved1F1B, 2, 1, 4).find("virtual_pipeline_size 1"), std::string::npos);
   EXPECT_NE(make(ScheduleKind::k1F1B, 2, 2, 4).find("virtual_pipeline_size 2 with schedule 1f1b"), std::string::npos);
+  EXPECT_NE(make(ScheduleKind::kZeroBubbleV, 2, 3, 4).find("virtual_pipeline_size 3 with schedule zb_v"), std::string::npos);
+  EXPECT_NE(make(ScheduleKind::kAuto, 2, 1, 4).find("schedule auto"), std::string::npos);
+  EXPECT_NE(make(ScheduleKind::kCustom, 2, 1, 4).find("schedule_file"), std::string::npos);
   EXPECT_NE(make(ScheduleKind::k1F1B, 0, 1, 4).find("pipeline_parallel_size 0"), std::string::npos);
   EXPECT_NE(make(ScheduleKind::kGPipe, 2, 1, 0).find("micro-batches 0"), std::string::npos);
   EXPECT_NE(make(ScheduleKind::kGPipe, 1 << 30, 1, int64_t{1} << 60).find("too large"), std::string::npos);
@@ -234,7 +306,7 @@ TEST(ScheduleCheck, NamesWhatIsWrong) {
   const Damage damages[] = {
       {"x 2 2 1\n0F0 0SF0 0RB0\n1RF0 1F0 1B0 1SB0\n", "rank 0: 0B0 is missing"},
       {"x 2 2 1\n0F0 0SF0 0RB0 0B0 0B0\n1RF0 1F0 1B0 1SB0\n", "rank 0: 0B0 occurs twice"},
-      {"x 2 2 1\n0F0 0RB0 0B0\n1RF0 1F0 1B0 1SB0\n", "rank 0: 0SF0 is missing"},
+      {"x 2 2 1\n0F0 0RB0 0B0\n1RF0 1F0 1B0 1SB0\n", "rank 0: 0SF0 is missing: rank 1 waits for it at 1RF0"},
       {"x 2 2 1\n0F0 0SF0 0RB0 0B0\n1F0 1B0 1SB0\n", "rank 1: 1RF0 is missing"},
       {"x 2 2 1\n0F0 0SF0 0RB0 0B0\n1RF0 1B0 1F0 1SB0\n", "rank 1: 1B0 comes before 1F0"},
       {"x 2 2 1\n0F0 0SF0 0RB0 0B0\n1F0 1RF0 1B0 1SB0\n", "rank 1: 1F0 comes before 1RF0"},
@@ -251,6 +323,14 @@ TEST(ScheduleCheck, NamesWhatIsWrong) {
       {"forward 1 1 1\n0F0 0B0\n", "rank 0: 0B0 has no counterpart"},
       {"x 1 1 2\n0F0 0B0 0F1 0B1 0W0\n", "rank 0: 0W1 is missing"},
       {"x 1 1 1\n0F0 0W0 0B0\n", "rank 0: 0W0 comes before 0B0"},
+      {"x 1 1 2\n0F0 0F1 0B1 0B0\n", "rank 0: 0B1 comes before 0B0: the backwards of a stage must run in micro-batch order"},
+      {"x 1 1 2\n0F0 0F1 0B0 0B1 0W1 0W0\n", "rank 0: 0W1 comes before 0W0: the weight gradients of a stage must run in micro-batch"},
+      {"x 2 4 1 ranks 0 1 1 0\n0F0 0SF0 3RF0 3F0 3B0 3SB0 0RB0 0B0\n1RF0 1F0 1SF0 2F0 2SF0 2RB0 2B0 1B0 1SB0\n",
+       "rank 1: 1SF0 has no counterpart"},
+      {"x 2 4 1 ranks 0 1 1 0\n0F0 0SF0 3RF0 3F0 3B0 3SB0 0RB0 0B0\n1RF0 2F0 1F0 2SF0 2RB0 2B0 1B0 1SB0\n", "rank 1: 2F0 comes before 1F0"},
+      {"x 2 4 1 ranks 0 1 1 0\n0F0 0SF0 3RF0 3F0 3B0 3SB0 0RB0 0B0\n1RF0 1F0 2F0 2SF0 2RB0 1B0 2B0 1SB0\n", "rank 1: 1B0 comes before 2B0"},
+      {"x 2 4 1 ranks 0 1 1 1\n0F0\n1F0 2F0 3F0\n", "rank 0 holds 1 of the 4 stages: every rank must hold 2"},
+      {"x 2 2 1 ranks 0 2\n0F0\n1F0\n", "stage 1 lies on rank 2"},
       {"x 1 1 9000000000000000000\n0F0 0B0\n", "cannot hold"},
       {"x 1 9000000000000000000 1\n0F0 0B0\n", "cannot hold"},
   };
@@ -260,6 +340,7 @@ TEST(ScheduleCheck, NamesWhatIsWrong) {
     EXPECT_NE(report.problem.find(damage.problem), std::string::npos) << damage.text << "said: " << report.problem;
   }
   EXPECT_TRUE(check_schedule(parse_schedule("x 1 1 2\n0F0 0B0 0F1 0B1 0W0 0W1\n")).complete);
+  EXPECT_EQ(check_schedule(parse_schedule(damages[3].text)).problem_rank, 1);
 }
 
 // Any single action left out of a schedule is noticed.
@@ -286,6 +367,17 @@ TEST(ScheduleCheck, TimelineOfASmallSchedule) {
   EXPECT_EQ(to_string(row[0].action), "1RF0");
   EXPECT_DOUBLE_EQ(row[0].end, 1.5);
   EXPECT_DOUBLE_EQ(row[2].end, 4.5);
+}
+
+TEST(ScheduleCheck, EachStageHasItsOwnCosts) {
+  // Stage 1 takes twice as long: F 0..1, F 1..3, B 3..7, B 7..9.
+  ScheduleReport report = check_schedule(make_schedule(ScheduleKind::k1F1B, 2, 1, 1), {.stages = {{1, 2, 1}, {2, 4, 2}}});
+  EXPECT_DOUBLE_EQ(report.makespan, 9);
+  // A deferred weight gradient is a part of its stage's backward.
+  report = check_schedule(make_schedule(ScheduleKind::kZeroBubbleH1, 2, 1, 1), {.stages = {{1, 2, 0.5}, {2, 4, 3}}});
+  // F 0..1 | F 1..3, B 3..4, W 4..7 | B 4..5.5, W ..6
+  EXPECT_DOUBLE_EQ(report.timeline[0].back().end, 6);
+  EXPECT_DOUBLE_EQ(report.makespan, 7);
 }
 
 TEST(ScheduleDraw, TextShowsARowARank) {
