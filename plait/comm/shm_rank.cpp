@@ -16,7 +16,7 @@
 namespace plait::detail {
 namespace {
 
-constexpr std::chrono::microseconds kYielding{200};  // how long a waiting rank offers its core before it sleeps
+constexpr std::chrono::microseconds kYielding{200};   // how long a waiting rank offers its core before it sleeps
 constexpr std::chrono::milliseconds kLookAround{50};  // a peer that died rings nobody: how often a sleeper looks
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::milliseconds longest) {

@@ -1,75 +1,20 @@
 #include "plait/tensor/attention_kernels.h"
 
-#if defined(__x86_64__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 says it of its own _mm512_undefined_ps()
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <cmath>
+
+#include "plait/tensor/avx512_lanes.h"
 
 namespace plait::detail {
 
 #if defined(__x86_64__)
 namespace {
 
-#define PLAIT_AVX512 __attribute__((target("avx512f")))
-#define PLAIT_AVX512_INLINE inline __attribute__((always_inline, target("avx512f")))
-
-constexpr int64_t kLanes = 16;
-constexpr int64_t kRows = 8;              // queries (or keys) of one register tile
+constexpr int64_t kLanes = kAvx512Lanes;
+constexpr int64_t kRows = 8;                // queries (or keys) of one register tile
 constexpr int64_t kBlockFloats = 64 << 10;  // of the backward's two score blocks together: they stay in the second-level cache
 
 constexpr int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
-
-PLAIT_AVX512_INLINE __m512 load_lanes(const float* p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
-PLAIT_AVX512_INLINE __m512i load_words(const uint16_t* p, __mmask16 mask) {
-  if (mask == 0xffff) return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  alignas(32) uint16_t words[kLanes] = {};
-  for (int i = 0; i < kLanes && (mask >> i & 1); ++i) words[i] = p[i];
-  return _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(words)));
-}
-PLAIT_AVX512_INLINE void store_words(uint16_t* p, __m256i words, __mmask16 mask) {
-  if (mask == 0xffff) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
-  alignas(32) uint16_t all[kLanes];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(all), words);
-  for (int i = 0; i < kLanes && (mask >> i & 1); ++i) p[i] = all[i];
-}
-PLAIT_AVX512_INLINE __m512 load_lanes(const BFloat16Bits* p, __mmask16 mask) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(load_words(&p->bits, mask), 16));
-}
-PLAIT_AVX512_INLINE __m512 load_lanes(const Float16Bits* p, __mmask16 mask) {
-  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(load_words(&p->bits, mask)));
-}
-PLAIT_AVX512_INLINE void store_lanes(float* p, __m512 x, __mmask16 mask) { _mm512_mask_storeu_ps(p, mask, x); }
-PLAIT_AVX512_INLINE void store_lanes(BFloat16Bits* p, __m512 x, __mmask16 mask) {
-  const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
-  rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc0));
-  store_words(&p->bits, _mm512_cvtepi32_epi16(rounded), mask);
-}
-PLAIT_AVX512_INLINE void store_lanes(Float16Bits* p, __m512 x, __mmask16 mask) {
-  store_words(&p->bits, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), mask);
-}
-
-PLAIT_AVX512_INLINE __mmask16 lanes_left(int64_t n) { return n >= kLanes ? 0xffff : static_cast<__mmask16>((1u << n) - 1); }
-
-// As in exp_kernels.cpp; NaN stays NaN.
-PLAIT_AVX512_INLINE __m512 exponential(__m512 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-87.0f), x);
-  x = _mm512_min_ps(_mm512_set1_ps(88.0f), x);
-  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-  p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-  return _mm512_scalef_ps(p, n);
-}
 
 // c [8, 16 kVectors] (+)= sum over k of a(i, k) b(k, :); a(i, k) = a[i * row_step + k * k_step], b rows ldb apart.
 template <int kVectors>
@@ -101,8 +46,8 @@ PLAIT_AVX512 __attribute__((noinline)) void rows_by_matrix(const float* a, int64
 }
 
 // The same with a transposed (its rows are k) and added to c.
-PLAIT_AVX512 __attribute__((noinline)) void add_columns_by_matrix(const float* a, int64_t k_step, const float* b, int64_t ldb, int64_t depth,
-                                                                  float* c, int64_t ldc, int64_t width) {
+PLAIT_AVX512 __attribute__((noinline)) void add_columns_by_matrix(const float* a, int64_t k_step, const float* b, int64_t ldb,
+                                                                  int64_t depth, float* c, int64_t ldc, int64_t width) {
   int64_t j = 0;
   for (; j + 2 * kLanes <= width; j += 2 * kLanes) tile<2>(a, 1, k_step, b + j, ldb, depth, c + j, ldc, true);
   if (j < width) tile<1>(a, 1, k_step, b + j, ldb, depth, c + j, ldc, true);
@@ -190,11 +135,11 @@ PLAIT_AVX512_INLINE float largest(const float* x, int64_t n) {
 }
 
 // x[0, n) = exp(x - top), zeros up to `width`; returns their sum.
-PLAIT_AVX512_INLINE float exponentials(float* x, int64_t n, int64_t width, float top) {
+PLAIT_AVX512_INLINE float exponential_row(float* x, int64_t n, int64_t width, float top) {
   __m512 sum = _mm512_setzero_ps();
   int64_t j = 0;
   for (; j < n; j += kLanes) {
-    const __m512 e = _mm512_maskz_mov_ps(lanes_left(n - j), exponential(_mm512_sub_ps(_mm512_loadu_ps(x + j), _mm512_set1_ps(top))));
+    const __m512 e = _mm512_maskz_mov_ps(lanes_left(n - j), exponentials(_mm512_sub_ps(_mm512_loadu_ps(x + j), _mm512_set1_ps(top))));
     _mm512_storeu_ps(x + j, e);
     sum = _mm512_add_ps(sum, e);
   }
@@ -216,7 +161,7 @@ PLAIT_AVX512 void forward_head(const AttentionHeads<T>& h, int64_t head, const f
     float inverse[kRows];
     for (int64_t i = 0; i < kRows; ++i) {
       const int64_t n = h.causal ? std::min(first + i + 1, seen) : s;
-      const float top = largest(scores + i * sp, n), sum = exponentials(scores + i * sp, n, width, top);
+      const float top = largest(scores + i * sp, n), sum = exponential_row(scores + i * sp, n, width, top);
       inverse[i] = 1.0f / sum;
       if (i < count) h.log_sum[head * s + first + i] = top + std::log(sum);
     }
@@ -244,7 +189,7 @@ struct BackwardBuffers {
 
 // Row i of a block: probabilities from scores, and the gradient of the scores from that of the probabilities.
 PLAIT_AVX512_INLINE void softmax_backward_row(float* p, float* ds, int64_t n, int64_t width, float log_sum, float delta) {
-  exponentials(p, n, width, log_sum);
+  exponential_row(p, n, width, log_sum);
   for (int64_t j = 0; j < width; j += kLanes) {
     const __m512 e = _mm512_sub_ps(_mm512_loadu_ps(ds + j), _mm512_set1_ps(delta));
     _mm512_storeu_ps(ds + j, _mm512_maskz_mul_ps(lanes_left(std::max<int64_t>(0, n - j)), _mm512_loadu_ps(p + j), e));
@@ -297,7 +242,7 @@ PLAIT_AVX512 void backward_block(const AttentionHeads<T>& h, const AttentionGrad
 
 }  // namespace
 
-bool attention_kernels_available() { return __builtin_cpu_supports("avx512f"); }
+bool attention_kernels_available() { return avx512_available(); }
 
 template <class T>
 PLAIT_AVX512 void attention_forward(const AttentionHeads<T>& h, float* scratch) {
@@ -347,7 +292,7 @@ template <class T>
 void attention_backward(const AttentionHeads<T>&, const AttentionGradients<T>&, float*) {}
 #endif
 
-#define PLAIT_INSTANTIATE(T)                                       \
+#define PLAIT_INSTANTIATE(T) \
   template void attention_forward<T>(const AttentionHeads<T>&, float*); \
   template void attention_backward<T>(const AttentionHeads<T>&, const AttentionGradients<T>&, float*);
 PLAIT_INSTANTIATE(float)

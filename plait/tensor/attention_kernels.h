@@ -11,11 +11,6 @@
 
 namespace plait::detail {
 
-// An IEEE half as it lies in memory.
-struct Float16Bits {
-  uint16_t bits;
-};
-
 // Letters: S tokens of the segment, D head size, r query heads of the group. Pointers: first token; strides: elements from token to token.
 template <class T>
 struct AttentionHeads {
@@ -26,8 +21,8 @@ struct AttentionHeads {
   int64_t stride = 0;                                // of q, k and v
   T* out = nullptr;                                  // head j at out + j * D; backward reads it
   int64_t out_stride = 0;
-  float* log_sum = nullptr;                          // [r, S] log of the sum of exponentials; head j at log_sum + j * S
-  const float *cosine = nullptr, *sine = nullptr;    // [S, D/2], or null: no rotary embedding
+  float* log_sum = nullptr;                        // [r, S] log of the sum of exponentials; head j at log_sum + j * S
+  const float *cosine = nullptr, *sine = nullptr;  // [S, D/2], or null: no rotary embedding
 };
 
 template <class T>

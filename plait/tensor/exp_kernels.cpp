@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "plait/tensor/avx512_lanes.h"
 #include "plait/tensor/vectorize.h"
 
 namespace plait::detail {
@@ -77,22 +78,103 @@ PLAIT_KERNEL void gated_silu_backward_row(const T* __restrict dy, const T* __res
   }
 }
 
+#if defined(__x86_64__)
+template <class T>
+PLAIT_AVX512 void gelu_tanh_lanes(const T* x, T* y, int64_t n) {
+  for (int64_t i = 0; i < n; i += kAvx512Lanes) {
+    const __mmask16 mask = lanes_left(n - i);
+    const __m512 v = load_lanes(x + i, mask), square = _mm512_mul_ps(v, v), scaled = _mm512_mul_ps(v, _mm512_set1_ps(kTwoRootTwoOverPi));
+    const __m512 u = _mm512_mul_ps(scaled, _mm512_fmadd_ps(square, _mm512_set1_ps(kCubic), _mm512_set1_ps(1.0f)));
+    store_lanes(y + i, _mm512_mul_ps(v, logistics(u)), mask);
+  }
+}
+
+template <class T>
+PLAIT_AVX512 void gelu_tanh_backward_lanes(const T* dy, const T* x, T* dx, int64_t n) {
+  const __m512 one = _mm512_set1_ps(1.0f), root = _mm512_set1_ps(kTwoRootTwoOverPi);
+  for (int64_t i = 0; i < n; i += kAvx512Lanes) {
+    const __mmask16 mask = lanes_left(n - i);
+    const __m512 v = load_lanes(x + i, mask), square = _mm512_mul_ps(v, v);
+    const __m512 u = _mm512_mul_ps(_mm512_mul_ps(v, root), _mm512_fmadd_ps(square, _mm512_set1_ps(kCubic), one));
+    const __m512 e = exponentials(_mm512_sub_ps(_mm512_setzero_ps(), u));
+    const __m512 s = _mm512_div_ps(one, _mm512_add_ps(one, e)), rest = _mm512_mul_ps(e, s);  // rest = 1 - s without its rounding
+    const __m512 du = _mm512_mul_ps(root, _mm512_fmadd_ps(square, _mm512_set1_ps(3.0f * kCubic), one));
+    const __m512 slope = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_mul_ps(v, s), rest), du, s);
+    store_lanes(dx + i, _mm512_mul_ps(load_lanes(dy + i, mask), slope), mask);
+  }
+}
+
+template <class T>
+PLAIT_AVX512 void gated_silu_lanes(const T* gate, const T* up, T* y, int64_t width) {
+  for (int64_t j = 0; j < width; j += kAvx512Lanes) {
+    const __mmask16 mask = lanes_left(width - j);
+    const __m512 g = load_lanes(gate + j, mask);
+    store_lanes(y + j, _mm512_mul_ps(_mm512_mul_ps(g, logistics(g)), load_lanes(up + j, mask)), mask);
+  }
+}
+
+template <class T>
+PLAIT_AVX512 void gated_silu_backward_lanes(const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, int64_t width) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  for (int64_t j = 0; j < width; j += kAvx512Lanes) {
+    const __mmask16 mask = lanes_left(width - j);
+    const __m512 g = load_lanes(gate + j, mask), d = load_lanes(dy + j, mask);
+    const __m512 e = exponentials(_mm512_sub_ps(_mm512_setzero_ps(), g)), s = _mm512_div_ps(one, _mm512_add_ps(one, e));
+    store_lanes(d_up + j, _mm512_mul_ps(d, _mm512_mul_ps(g, s)), mask);
+    const __m512 slope = _mm512_mul_ps(s, _mm512_fmadd_ps(g, _mm512_mul_ps(e, s), one));
+    store_lanes(d_gate + j, _mm512_mul_ps(_mm512_mul_ps(d, load_lanes(up + j, mask)), slope), mask);
+  }
+}
+
+PLAIT_AVX512 float exponential_lanes(const float* x, float top, float* y, int64_t n) {
+  __m512 sum = _mm512_setzero_ps();
+  for (int64_t i = 0; i < n; i += kAvx512Lanes) {
+    const __mmask16 mask = lanes_left(n - i);
+    const __m512 e = exponentials(_mm512_sub_ps(load_lanes(x + i, mask), _mm512_set1_ps(top)));
+    store_lanes(y + i, e, mask);
+    sum = _mm512_mask_add_ps(sum, mask, sum, e);
+  }
+  return _mm512_reduce_add_ps(sum);
+}
+#endif
+
 template <class T>
 void gelu_tanh_of(const T* x, T* y, int64_t n) {
+#if defined(__x86_64__)
+  if (avx512_available()) return gelu_tanh_lanes(x, y, n);
+#endif
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_loop(x, y, n); });
 }
 template <class T>
 void gelu_tanh_backward_of(const T* dy, const T* x, T* dx, int64_t n) {
+#if defined(__x86_64__)
+  if (avx512_available()) return gelu_tanh_backward_lanes(dy, x, dx, n);
+#endif
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA { gelu_tanh_backward_loop(dy, x, dx, n); });
 }
 template <class T>
 void gated_silu_of(const T* x, T* y, int64_t rows, int64_t width) {
+#if defined(__x86_64__)
+  if (avx512_available()) {
+    for (int64_t t = 0; t < rows; ++t) gated_silu_lanes(x + 2 * t * width, x + (2 * t + 1) * width, y + t * width, width);
+    return;
+  }
+#endif
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
     for (int64_t t = 0; t < rows; ++t) gated_silu_row(x + 2 * t * width, x + (2 * t + 1) * width, y + t * width, width);
   });
 }
 template <class T>
 void gated_silu_backward_of(const T* dy, const T* x, T* dx, int64_t rows, int64_t width) {
+#if defined(__x86_64__)
+  if (avx512_available()) {
+    for (int64_t t = 0; t < rows; ++t) {
+      const int64_t gate = 2 * t * width, up = gate + width;
+      gated_silu_backward_lanes(dy + t * width, x + gate, x + up, dx + gate, dx + up, width);
+    }
+    return;
+  }
+#endif
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
     for (int64_t t = 0; t < rows; ++t) {
       const int64_t gate = 2 * t * width, up = gate + width;
@@ -137,6 +219,19 @@ PLAIT_KERNEL float exponential_loop(const float* x, float top, float* y, int64_t
 
 constexpr int64_t kSumBlock = 4096;  // values summed in fp32 before fp64 takes over
 
+// block(x, top, y, n) fills a block of y and returns its sum.
+template <class Block>
+PLAIT_KERNEL void sum_rows(const float* x, const float* top, float* y, float* sums, int64_t rows, int64_t width, const Block& block) {
+  for (int64_t t = 0; t < rows; ++t) {
+    double sum = 0.0;
+    for (int64_t begin = 0; begin < width; begin += kSumBlock) {
+      const int64_t at = t * width + begin, size = width - begin < kSumBlock ? width - begin : kSumBlock;
+      sum += static_cast<double>(block(x + at, top[t], y + at, size));
+    }
+    sums[t] = static_cast<float>(sum);
+  }
+}
+
 }  // namespace
 
 void gelu_tanh(const float* x, float* y, int64_t n) { gelu_tanh_of(x, y, n); }
@@ -159,15 +254,13 @@ void row_largest(const float* x, float* top, int64_t rows, int64_t width) {
   });
 }
 void row_exponentials(const float* x, const float* top, float* y, float* sums, int64_t rows, int64_t width) {
+#if defined(__x86_64__)
+  if (avx512_available()) return sum_rows(x, top, y, sums, rows, width, exponential_lanes);
+#endif
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
-    for (int64_t t = 0; t < rows; ++t) {
-      double sum = 0.0;
-      for (int64_t begin = 0; begin < width; begin += kSumBlock) {
-        const int64_t at = t * width + begin, size = width - begin < kSumBlock ? width - begin : kSumBlock;
-        sum += static_cast<double>(exponential_loop(x + at, top[t], y + at, size));
-      }
-      sums[t] = static_cast<float>(sum);
-    }
+    sum_rows(x, top, y, sums, rows, width, [](const float* from, float largest, float* to, int64_t n) PLAIT_KERNEL_LAMBDA {
+      return exponential_loop(from, largest, to, n);
+    });
   });
 }
 

@@ -1,6 +1,7 @@
 // Loops around one exponential: gelu in its tanh form, gated silu, and the two passes of a softmax over rows. One pass over memory each,
 // where separate operators take two to seven. Exponential: 2^n times a polynomial of degree 5 (Cephes expf), in fp32, error below 2 units in the last
-// place, arguments kept within [-87, 88]; NaN stays NaN. Results do not depend on the vector width.
+// place, arguments kept within [-87, 88]; NaN stays NaN. A value does not depend on its place; with AVX-512 (fused multiply-adds) it may differ
+// from other processors' in the last bits.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,10 @@ namespace plait::detail {
 
 // A bfloat16 as it lies in memory; computed in fp32, rounded to the nearest even.
 struct BFloat16Bits {
+  uint16_t bits;
+};
+// An IEEE half, likewise.
+struct Float16Bits {
   uint16_t bits;
 };
 
