@@ -247,14 +247,24 @@ void translate_engines(FileTranslator* file, const Place& root) {
   Place divisor = look(file, root, "gradient_predivide_factor");
   if (divisor && file->number(divisor) != 1.0) file->refuse(divisor, "gradients are summed and divided once; nearest valid value 1");
   file->ignore(divisor, "gradients are summed and divided once");
-  Place type = look(file, root, "communication_data_type");
-  if (type && file->text(type) != "fp32") file->refuse(type, "gradients are summed in float32; nearest valid value fp32");
-  file->ignore(type, "gradients are summed in float32");
   if (Place types = look(file, root, "data_types")) {
     Place sums = look(file, types, "grad_accum_dtype");
     if (sums && file->text(sums) != "fp32") file->refuse(sums, "gradients are summed in float32; nearest valid value fp32");
     file->ignore(sums, "gradients are summed in float32");
   }
+}
+
+// The type of gradients on the wire. DeepSpeed's engine sums in it; here sums stay float32 where the backend makes them so.
+void translate_messages(FileTranslator* file, const Place& root) {
+  detail::translate_messages(file, root);
+  Place type = look(file, root, "communication_data_type");
+  if (!type) return;
+  const std::string word = file->text(type), at = "train.comm.compression.";
+  if (word == "fp32") return file->ignore(type, "gradients travel and are summed in float32");
+  const bool brain = word == "bf16" || word == "bfp16" || word == "bfloat16";
+  if (!brain && word != "fp16") file->refuse(type, "gradients travel as fp32, fp16 or bf16; nearest valid value fp32");
+  file->become(type, at + "algorithm", brain ? "nccl" : "fp16");
+  file->become(type, at + "threshold_bytes", "0");
 }
 
 }  // namespace
@@ -279,6 +289,7 @@ void translate_deepspeed(FileTranslator* file) {
   translate_scheduler(file, look(file, root, "scheduler"), optimizer);
   translate_layout(file, root);
   translate_engines(file, root);
+  translate_messages(file, root);
   ignore_keys(file, root, {"wall_clock_breakdown"}, "metrics.jsonl has the time of every step");
   ignore_keys(file, root, {"prescale_gradients"}, "gradients are summed in float32 and divided once");
   ignore_keys(file, root, {"zero_allow_untested_optimizer", "disable_allgather", "checkpoint"}, "it belongs to DeepSpeed's engine");

@@ -181,6 +181,7 @@ void translate_train(FileTranslator* file, const Place& train) {
   translate_optimizer(file, file->at(train, "optimizer"));
   translate_lr_scheduler(file, file->at(train, "lr_scheduler"));
   file->ignore(file->at(train, "launcher"), "plait finds the launcher by its environment");
+  detail::translate_messages(file, train);
   file->become(file->at(train, "clip_grad"), "train.clip_grad");
   file->become(file->at(train, "use_fp16"), "train.fp16");
   file->become(file->at(train, "bf16"), "train.bf16");

@@ -56,6 +56,8 @@ void translate_lr_options(FileTranslator* file, const Place& options);
 void translate_hooks(FileTranslator* file, const Place& train, const Place& evaluation);
 void translate_evaluation_period(FileTranslator* file, const Place& period);
 void translate_metrics(FileTranslator* file, const Place& metrics);
+// set_comm_priority, enable_comm_compression and `comm` of a section; DeepSpeed files may hold them too.
+void translate_messages(FileTranslator* file, const Place& section);
 void finish_optimizer(GivenSettings* given, bool is_form);
 void finish_lr_scheduler(GivenSettings* given, bool is_form, std::vector<std::string>* notices);
 

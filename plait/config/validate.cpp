@@ -138,7 +138,7 @@ void check_text_pairs(const Config& config) {
 // What `auto` becomes depends on the machine; the rest is known here.
 void check_backend(const Config& config) {
   const std::string &wish = config.train.comm.backend, &device = config.train.device;
-  bool on_cpu = device == "cpu" && wish == "nccl", on_cuda = device == "cuda" && (wish == "shm" || wish == "gloo");
+  bool on_cpu = device == "cpu" && wish == "nccl", on_cuda = device == "cuda" && (wish == "shm" || wish == "gloo" || wish == "mpi");
   if (on_cpu || on_cuda)
     refuse("train.comm.backend ", wish, config.where("train.comm.backend"), " does not carry tensors of device ", device,
            config.where("train.device"), "; nearest valid value ", on_cuda ? "nccl" : "auto");
@@ -183,6 +183,7 @@ void validate(const Config& config) {
   check_lr_scheduler(config);
   check_loss_scale(config);
   check_run_outputs(config);
+  check_compression(config);
   check_backend(config);
   check_text_pairs(config);
   check_rest(config);
@@ -198,6 +199,7 @@ void report_no_effect(const Config& config, std::vector<std::string>* notices) {
   if (d.sequence_parallel && d.model_parallel_size == 1)
     notices->push_back(
         cat(sizes, "sequence_parallel true", config.where(sizes + "sequence_parallel"), " has no effect with model_parallel_size 1"));
+  report_messages_without_effect(config, notices);
   bool for_pipelines = d.schedule != ScheduleKind::kGPipe && d.schedule != ScheduleKind::k1F1B;
   if (for_pipelines && d.pipeline_parallel_size == 1)
     notices->push_back(

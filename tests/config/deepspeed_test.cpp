@@ -154,7 +154,9 @@ TEST(DeepSpeed, Refusals) {
        "warmup_max_lr 2 (ds.json:1) contradicts optimizer.params.lr 1"},
       {R"("fp16": {"enabled": true}, "bf16": {"enabled": true})", "contradicts"},
       {R"("train_micro_batch_size_per_gpu": 3)", "the batch does not come out"},
-      {R"("communication_data_type": "fp16")", "nearest valid value fp32"},
+      {R"("communication_data_type": "fp8")", "gradients travel as fp32, fp16 or bf16; nearest valid value fp32"},
+      {R"("set_comm_priority": {"tensor_parallel": "ring"})",
+       "set_comm_priority.tensor_parallel (train.comm.priority.tensor_parallel) ring (ds.json:1) is not one of auto, p2p"},
       {R"("fp16": true)", "must be a section: {enabled: true}"},
   };
   for (const auto& [line, piece] : table) {
@@ -162,6 +164,26 @@ TEST(DeepSpeed, Refusals) {
     EXPECT_EQ(loaded.code, 2) << line;
     EXPECT_TRUE(contains(loaded.error, piece)) << line << "\n  message: " << loaded.error << "\n  without: " << piece;
   }
+}
+
+TEST(DeepSpeed, MessagesOnTheWire) {
+  auto load = [](const std::string& more) {
+    Loaded loaded = load_text("{\"train_batch_size\": 8, \"pipeline\": {\"stages\": 1}, " + more + "}", "ds.json", kInputs, 2);
+    EXPECT_EQ(loaded.error, "") << more;
+    return loaded.config.train.comm;
+  };
+  for (const char* word : {"bf16", "bfp16", "bfloat16"}) {
+    CommConfig comm = load(std::string(R"("communication_data_type": ")") + word + "\"");
+    EXPECT_EQ(comm.compression.algorithm, GradientCompression::kNccl);
+    EXPECT_EQ(comm.compression.threshold_bytes, 0);
+  }
+  EXPECT_EQ(load(R"("communication_data_type": "fp16")").compression.algorithm, GradientCompression::kFloat16);
+  EXPECT_EQ(load(R"("communication_data_type": "fp32")").compression.algorithm, GradientCompression::kNone);
+  CommConfig comm =
+      load(R"("set_comm_priority": ["data_parallel", "p2p"], "enable_comm_compression": {"algorithm": "fp8", "threshold": 4096})");
+  EXPECT_EQ(comm.priority.data_parallel, CommStyle::kP2P);
+  EXPECT_EQ(comm.compression.algorithm, GradientCompression::kFloat8);
+  EXPECT_EQ(comm.compression.threshold_bytes, 4096);
 }
 
 }  // namespace plait
