@@ -1,0 +1,67 @@
+"""Compressed messages between real processes: the same numbers whatever carries them, fields of the metrics, and a run over two nodes."""
+import subprocess
+import unittest
+
+import tiny
+import two_nodes
+from program import PROGRAM, ProgramTest, free_port
+
+
+class Compression(ProgramTest):
+    def words(self, algorithm, *more):
+        rows = tiny.bert_rows(self.path("rows.jsonl"), 24)
+        return ["--model", tiny.BERT, "--train_file", rows, "--set", "train.max_epochs=1", "--set", "train.batch_size=8",
+                "--set", "train.optimizer.params.lr=1e-3", "--set", f"train.comm.compression.algorithm={algorithm}",
+                *([] if algorithm == "none" else ["--set", "train.comm.compression.threshold_bytes=0"]), *more]
+
+    def numbers(self, steps):
+        return [(s["loss"], s["grad_norm"], s.get("bytes_sent"), s.get("compression_error")) for s in steps]
+
+    def test_every_backend_gives_the_same_bits(self):
+        for algorithm in ("bf16", "fp8", "powersgd", "topk"):
+            with self.subTest(algorithm):
+                runs = [self.train("2x1x2", f"{algorithm}_{backend}",
+                                   *self.words(algorithm, "--set", "train.distributed.bucket_size_bytes=20000", "--set", f"train.comm.backend={backend}"))[0]
+                        for backend in ("shm", "gloo")]
+                self.assertEqual(self.numbers(runs[0]), self.numbers(runs[1]))
+                for step in runs[0]:
+                    self.assertGreater(step["bytes_saved"], 0)
+                    self.assertGreater(step["bytes_sent"], 0)
+                    self.assertTrue(0 < step["compression_error"] < 1)
+
+    def test_fields_are_there_only_where_something_is_compressed(self):
+        plain = self.train("2x1x1", "plain", *self.words("none"))[0]
+        self.assertNotIn("bytes_sent", plain[0])
+        borders = self.train("1x1x2", "borders", *self.words("none", "--set", "train.comm.compression.pipeline=fp8"))[0]
+        self.assertIn("bytes_saved", borders[0])
+        self.assertNotIn("compression_error", borders[0])
+        compressed = self.train("2x1x1", "fp8", *self.words("fp8"))[0]
+        self.assert_close([s["loss"] for s in compressed], [s["loss"] for s in plain], 0.02)
+
+    def test_an_overflow_is_skipped_by_all_and_the_run_goes_on(self):
+        steps = self.train("2x1x1", "half", *self.words("fp8", "--set", "train.dtype=float16"), PLAIT_FAULT="overflow:1:step:2")[0]
+        self.assertEqual([s["skipped"] for s in steps], [0, 1, 0])
+        self.assertIsNone(steps[1]["compression_error"])
+        self.assertTrue(0 < steps[2]["compression_error"] < 1)
+
+    def test_two_nodes(self):
+        reason = two_nodes.why_not()
+        if reason:
+            self.skipTest(reason)
+        port = free_port()
+        with two_nodes.TwoNodes(self.environment()) as nodes:
+            launched = []
+            for node in (0, 1):
+                words = [PROGRAM, "launch", "--nnodes=2", f"--node_rank={node}", "--nproc_per_node=1", f"--master_addr={two_nodes.ADDRESSES[0]}",
+                         f"--master_port={port}", "--", PROGRAM, "train", *self.words("powersgd"), "--set", "train.distributed.data_parallel_size=2",
+                         "--work_dir", self.path("far")]
+                launched.append(subprocess.Popen(nodes.command(node, words), env=self.environment(), stdin=subprocess.DEVNULL,
+                                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            done = [self.finish(process, 120) for process in launched]
+        self.assertEqual([d.code for d in done], [0, 0], "\n".join(map(str, done)))
+        near = self.train("2x1x1", "near", *self.words("powersgd"))[0]
+        self.assertEqual(self.numbers(self.metrics("far")[0]), self.numbers(near))
+
+
+if __name__ == "__main__":
+    unittest.main()
