@@ -10,6 +10,7 @@
 #include "plait/comm/backend_group.h"
 #include "plait/comm/cuda_plugin.h"
 #include "plait/comm/gloo.h"
+#include "plait/comm/hierarchical_backend.h"
 #include "plait/comm/launch.h"
 #include "plait/comm/mpi_backend.h"
 #include "plait/comm/rendezvous_store.h"
@@ -50,7 +51,7 @@ class BackendMaker {
                                                options_.timeout);
     if (options_.backend == "shm" || options_.backend == "auto")
       shm_ = std::make_shared<detail::ShmRank>(*c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
-                                               options_.timeout);
+                                               options_.timeout, options_.machine.empty() ? detail::machine_identity() : options_.machine);
     if (shm_ && !shm_->problem().empty() && options_.backend == "auto" && options_.rank == 0)
       log_warning("the ranks of this machine share no memory (", shm_->problem(), "); gloo carries their messages");
   }
@@ -69,11 +70,47 @@ class BackendMaker {
                   shm_->problem().empty() ? " do not run on one machine (with the same process ids, user and host name)"
                                           : cat(" share no memory (", shm_->problem(), ")"),
                   "; nearest valid value auto, which takes gloo for such groups");
-    if (!gloo_) gloo_ = std::make_unique<detail::GlooFactory>(address_);
-    return gloo_->make(store, rank, size, options_.timeout);
+    if (auto machines = hierarchy_of(members); !machines.empty()) return make_hierarchy(store, std::move(machines), members, rank);
+    return make_gloo(store, rank, size);
   }
 
  private:
+  c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+    if (!gloo_) gloo_ = std::make_unique<detail::GlooFactory>(address_);
+    return gloo_->make(std::move(store), rank, size, options_.timeout);
+  }
+
+  // The members by machine where that is worth it: memory is shared on all of their machines, and one holds several. Else nothing.
+  std::vector<std::vector<int>> hierarchy_of(const std::vector<int64_t>& members) const {
+    if (!shm_) return {};
+    for (int64_t member : members)
+      if (shm_->machine_of(member) < 0) return {};
+    auto machines = detail::members_by_machine(members, *shm_);
+    return machines.size() < members.size() ? machines : std::vector<std::vector<int>>();
+  }
+
+  c10::intrusive_ptr<c10d::Backend> make_hierarchy(const c10::intrusive_ptr<c10d::PrefixStore>& store,
+                                                   std::vector<std::vector<int>> machines, const std::vector<int64_t>& members, int rank) {
+    detail::HierarchyLinks links;
+    for (size_t m = 0; m < machines.size(); ++m) {
+      const auto here = std::find(machines[m].begin(), machines[m].end(), rank);
+      if (here == machines[m].end()) continue;
+      std::vector<int64_t> local;
+      for (int member : machines[m]) local.push_back(members[static_cast<size_t>(member)]);
+      if (local.size() > 1) {
+        c10d::PrefixStore inner(cat("machine/", m), store);
+        links.inner = c10::make_intrusive<detail::ShmBackend>(shm_, inner, local, static_cast<int>(here - machines[m].begin()));
+      }
+      if (here == machines[m].begin())
+        links.leaders =
+            make_gloo(c10::make_intrusive<c10d::PrefixStore>("leaders", store), static_cast<int>(m), static_cast<int>(machines.size()));
+    }
+    const int size = static_cast<int>(members.size());
+    links.all = make_gloo(c10::make_intrusive<c10d::PrefixStore>("all", store), rank, size);
+    links.machines = std::move(machines);
+    return c10::make_intrusive<detail::HierarchicalBackend>(shm_, std::move(links), rank, size);
+  }
+
   const RendezvousOptions& options_;
   const detail::CudaPlugin* plugin_ = nullptr;
   at::Device device_ = at::kCPU;

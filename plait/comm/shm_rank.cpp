@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
+#include <climits>
 #include <ctime>
 #include <stdexcept>
 #include <thread>
@@ -25,25 +26,27 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::mil
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
 }
 
-void futex_wake_one(std::atomic<uint32_t>& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+void futex_wake_all(std::atomic<uint32_t>& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 }  // namespace
 
-ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout) : rank_(rank), timeout_(timeout) {
+ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout, const std::string& machine)
+    : rank_(rank), timeout_(timeout) {
   auto machine_key = [](int64_t r) { return cat("shm/machine/", r); };
-  store.set(machine_key(rank), bytes_of(machine_identity()));
+  store.set(machine_key(rank), bytes_of(machine));
   std::vector<std::string> machines;  // of every rank
   for (int64_t r = 0; r < world_size; ++r) machines.push_back(text_of(store.get(machine_key(r))));
   seat_of_.assign(static_cast<size_t>(world_size), -1);
-  int64_t seats = 0, leader = -1;
+  int64_t seats = 0;
   for (int64_t r = 0; r < world_size; ++r) {
-    if (machines[static_cast<size_t>(r)] != machines[static_cast<size_t>(rank)]) continue;
-    if (leader < 0) leader = r;
-    seat_of_[static_cast<size_t>(r)] = seats++;
+    const std::string& of_r = machines[static_cast<size_t>(r)];
+    machine_of_.push_back(std::find(machines.begin(), machines.end(), of_r) - machines.begin());
+    if (of_r == machines[static_cast<size_t>(rank)]) seat_of_[static_cast<size_t>(r)] = seats++;
   }
+  const int64_t leader = machine_of_[static_cast<size_t>(rank)];
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
   spins_ = seats <= cores ? 2000 : 0;  // more ranks than cores: whoever spins keeps another from its part
   const auto size = static_cast<size_t>(seats) * sizeof(ShmSeat);
@@ -64,11 +67,15 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
   }
   // The leader keeps its descriptor until all have come; everybody needs to know the others' process ids. One that cannot: none does.
   store.set(cat("shm/seated/", rank), bytes_of(cat("seated ", failed)));
+  std::vector<std::string> problems(static_cast<size_t>(world_size));  // of the machine of which this is the first rank
   for (int64_t r = 0; r < world_size; ++r) {
-    if (seat_of_[static_cast<size_t>(r)] < 0) continue;
     std::string answer = text_of(store.get(cat("shm/seated/", r))).substr(7);
-    if (problem_.empty()) problem_ = answer;
+    std::string& first = problems[static_cast<size_t>(machine_of_[static_cast<size_t>(r)])];
+    if (first.empty()) first = answer;
   }
+  problem_ = problems[static_cast<size_t>(leader)];
+  for (int64_t& machine : machine_of_)
+    if (!problems[static_cast<size_t>(machine)].empty()) machine = -1;
   page_.release_address();
   if (problem_.empty()) return;
   std::fill(seat_of_.begin(), seat_of_.end(), -1);
@@ -113,7 +120,7 @@ void ShmRank::remove(ShmProgress* group) {
 void ShmRank::ring(int64_t rank) {
   ShmSeat& to = seat(rank);
   to.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (to.sleeping.load(std::memory_order_seq_cst)) futex_wake_one(to.bell);
+  if (to.sleeping.load(std::memory_order_seq_cst)) futex_wake_all(to.bell);
 }
 
 bool ShmRank::progress_all() {
@@ -138,9 +145,9 @@ void ShmRank::sleep(uint32_t bell) {
       if (own.bell.load(std::memory_order_acquire) != bell) return;
     }
   } while (std::chrono::steady_clock::now() - begin < kYielding);
-  own.sleeping.store(1, std::memory_order_seq_cst);
+  own.sleeping.fetch_add(1, std::memory_order_seq_cst);
   if (own.bell.load(std::memory_order_seq_cst) == bell) futex_wait(own.bell, bell, kLookAround);
-  own.sleeping.store(0, std::memory_order_seq_cst);
+  own.sleeping.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 void ShmRank::throw_if_lost(const std::vector<int64_t>& needed, std::vector<int64_t>& suspects) {

@@ -23,7 +23,7 @@ namespace plait::detail {
 // One rank's place in the machine's shared page.
 struct alignas(64) ShmSeat {
   std::atomic<uint32_t> bell{0};      // counts rings; the rank sleeps on it
-  std::atomic<uint32_t> sleeping{0};  // 1 = a ring must wake it
+  std::atomic<uint32_t> sleeping{0};  // threads of the rank that a ring must wake
   std::atomic<int32_t> pid{0};
   std::atomic<uint32_t> ended{0};  // left in good order or by an exception
   std::atomic<uint64_t> start_time{0};
@@ -38,7 +38,9 @@ class ShmProgress {
 
 class ShmRank {
  public:
-  ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout);
+  // machine: ranks with the same text run on one machine.
+  ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout,
+          const std::string& machine = machine_identity());
   ~ShmRank();  // peers that still wait for this rank learn that it has ended
   ShmRank(const ShmRank&) = delete;
 
@@ -48,6 +50,8 @@ class ShmRank {
   const std::string& problem() const { return problem_; }
   // All of `members` (global ranks) run on this rank's machine and share memory with it.
   bool shares_machine(const std::vector<int64_t>& members) const;
+  // The first rank on the machine of `rank`; -1 when the ranks there share no memory. The same on all ranks.
+  int64_t machine_of(int64_t rank) const { return machine_of_[static_cast<size_t>(rank)]; }
 
   void add(ShmProgress* group);
   void remove(ShmProgress* group);
@@ -69,7 +73,8 @@ class ShmRank {
 
   int64_t rank_;
   std::chrono::milliseconds timeout_;
-  std::vector<int64_t> seat_of_;  // by global rank; -1 on another machine
+  std::vector<int64_t> seat_of_;     // by global rank; -1 on another machine
+  std::vector<int64_t> machine_of_;  // by global rank
   SharedMemory page_;
   std::string problem_;
   std::mutex mutex_;

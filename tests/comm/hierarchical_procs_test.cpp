@@ -1,0 +1,118 @@
+// Groups over several machines with more than one rank on some: real processes that are told which machine they are on.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/comm/collective_cases.h"
+#include "tests/comm/process_ranks.h"
+
+namespace plait {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// machines[rank] names the machine of a rank.
+std::vector<testing::ProcessResult> run_machines(const std::vector<std::string>& machines, const MeshLayout& layout,
+                                                 const std::function<void(Mesh&)>& body, milliseconds timeout = milliseconds(60000)) {
+  testing::Listener listener;
+  const int n = static_cast<int>(machines.size());
+  return testing::run_processes(
+      n,
+      [&](int rank) {
+        at::set_num_threads(1);
+        auto options = testing::options_of(rank, n, listener, timeout);
+        options.backend = "auto";
+        options.machine = machines[static_cast<size_t>(rank)];
+        auto mesh = connect_mesh(layout, options);
+        body(*mesh);
+        mesh->world().barrier();
+      },
+      seconds(120));
+}
+
+void expect_well(const std::vector<testing::ProcessResult>& results) {
+  for (size_t i = 0; i < results.size(); ++i)
+    EXPECT_EQ(results[i].exit_code, 0) << "rank " << i << " signal " << results[i].signal << ": " << results[i].message;
+}
+
+// Machines of equal and of different size, and ranks that alternate between them.
+TEST(HierarchicalProcesses, EveryOperationTypeAndSize) {
+  for (const auto& machines : std::vector<std::vector<std::string>>{{"a", "a", "b", "b"}, {"a", "b", "a", "c", "a"}})
+    expect_well(run_machines(machines, {static_cast<int64_t>(machines.size()), 1, 1}, [](Mesh& mesh) {
+      testing::every_operation(mesh.world(), {{1}, {3, 5}, {2, 7001}});
+    }));
+}
+
+TEST(HierarchicalProcesses, ManyUnderWay) {
+  expect_well(run_machines({"a", "a", "b"}, {3, 1, 1}, [](Mesh& mesh) {
+    testing::back_to_back_case(mesh.world(), 200);
+    testing::two_in_flight_case(mesh.world());
+  }));
+}
+
+// Inside the machines in group order, then over the machines; 16-bit types in fp32, rounded once; the same bits everywhere.
+TEST(HierarchicalProcesses, OrderOfSums) {
+  expect_well(run_machines({"a", "b", "a", "b", "b"}, {5, 1, 1}, [](Mesh& mesh) {
+    for (auto type : {at::kFloat, at::kBFloat16, at::kHalf})
+      for (int64_t n : {90, 50001}) {
+        auto values = [&](int64_t rank) { return at::sin(at::arange(n, at::kDouble) * (rank + 1)).to(type); };
+        auto wide = [&](int64_t rank) { return values(rank).to(at::kFloat); };
+        at::Tensor want = ((wide(0) + wide(2)) + ((wide(1) + wide(3)) + wide(4))).to(type);
+        at::Tensor got = values(mesh.rank());
+        mesh.world().all_reduce(got)->wait();
+        testing::require_equal(got, want, cat("sum of ", c10::toString(type)));
+        at::Tensor row = at::empty({n}, type), rows = values(mesh.rank()).repeat({5, 1}).contiguous();
+        mesh.world().reduce_scatter(row, rows)->wait();
+        testing::require_equal(row, want, cat("scattered sum of ", c10::toString(type)));
+      }
+  }));
+}
+
+// Two axes inside the machines and one across, and a message that the other machine's rank waits for while it has a large one to pass on.
+TEST(HierarchicalProcesses, EveryAxisAndMessagesAcross) {
+  expect_well(run_machines({"a", "a", "a", "a", "b", "b", "b", "b"}, {2, 2, 2}, [](Mesh& mesh) {
+    for (ProcessGroup* group : {&mesh.data(), &mesh.pipeline(), &mesh.tensor(), &mesh.world()}) {
+      testing::all_reduce_case(*group, at::kFloat, {4, 3});
+      testing::all_gather_case(*group, at::kBFloat16, {2, 3});
+    }
+    ProcessGroup& world = mesh.world();
+    at::Tensor large = at::full({1500000}, static_cast<double>(mesh.rank())), got = at::zeros({1500000}), one = at::ones({2000});
+    auto sent = world.send(large, (mesh.rank() + 1) % 8, 5);
+    auto sum = world.all_reduce(one);
+    sum->wait();
+    world.recv(got, (mesh.rank() + 7) % 8, 5)->wait();
+    sent->wait();
+    testing::require_equal(one, at::full({2000}, 8.0), "sum beside messages");
+    testing::require_equal(got, at::full({1500000}, static_cast<double>((mesh.rank() + 7) % 8)), "message");
+  }));
+}
+
+// Also the ranks of the other machine end, soon and with the code of a lost peer.
+TEST(HierarchicalProcesses, KilledRankEndsAll) {
+  for (int killed : {0, 1, 3}) {
+    auto results = run_machines({"a", "a", "b", "b"}, {4, 1, 1}, [&](Mesh& mesh) {
+      at::Tensor x = at::ones({1000});
+      for (int call = 0; call < 3; ++call) mesh.world().all_reduce(x)->wait();
+      if (mesh.rank() == killed) ::kill(::getpid(), SIGKILL);
+      mesh.world().all_reduce(x)->wait();
+      mesh.world().all_reduce(x)->wait();
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto& result = results[static_cast<size_t>(rank)];
+      if (rank == killed) continue;
+      EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kPeerLost)) << result.message;
+      EXPECT_NE(result.message.find("all_reduce of 1000 x Float in group world"), std::string::npos) << result.message;
+      EXPECT_LT(result.seconds - results[static_cast<size_t>(killed)].seconds, 10.0);
+    }
+  }
+}
+
+// Ranks on machines of their own need no hierarchy, and shm refuses what it cannot do.
+TEST(HierarchicalProcesses, OneRankEach) {
+  expect_well(run_machines({"a", "b"}, {2, 1, 1}, [](Mesh& mesh) { testing::all_reduce_case(mesh.world(), at::kFloat, {9}); }));
+}
+
+}  // namespace
+}  // namespace plait
