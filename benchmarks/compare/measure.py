@@ -108,21 +108,22 @@ def tail(path):
     return " | ".join(text_of(path).strip().splitlines()[-4:])
 
 
-def run_plait(binary, row, inputs, folder, steps, warmup, timeout_s):
+def run_plait(binary, row, inputs, folder, steps, warmup, timeout_s, mfu=False):
+    """`mfu`: let it measure the machine's rate of matrix products first; such a run says nothing about its start."""
     w, sizes = row.w, row.sizes
     settings = dict(
         task="text-classification" if "labels" in w else "text-generation", model=dict(path=f"{inputs}/model", init="pretrained"),
         dataset=dict(train=dict(file=f"{inputs}/rows.jsonl")), preprocessor=dict(sequence_length=w["length"]),
         train=dict(work_dir=f"{folder}/work", max_steps=steps, shuffle=False, dropout=0, clip_grad=row.clip, batch_size=w["rows"], progress_bar=False,
                    dtype={"fp32": "float32", "bf16": "bfloat16"}[row.dtype], device="cpu", lr_scheduler=dict(type="constant"),
-                   optimizer=dict(type="AdamW", params=dict(lr=w["lr"], weight_decay=row.weight_decay, decay_all=True)),
+                   profile=dict(mfu=mfu), optimizer=dict(type="AdamW", params=dict(lr=w["lr"], weight_decay=row.weight_decay, decay_all=True)),
                    distributed=dict(data_parallel_size=sizes["dp"], model_parallel_size=sizes["tp"], pipeline_parallel_size=sizes["pp"],
                                     gradient_accumulation_steps=row.micro_batches)),
         evaluation=dict(period=dict(eval_strategy="no")))
     with open(f"{folder}/settings.json", "w") as f:
         json.dump(settings, f)
     metrics = f"{folder}/work/metrics.jsonl"
-    env = dict(os.environ, OMP_NUM_THREADS="1")
+    env = dict(os.environ, OMP_NUM_THREADS=str(row.threads))
     with Load() as load, open(f"{folder}/out", "w") as out:
         process = subprocess.Popen([binary, "train", f"{folder}/settings.json"], stdout=out, stderr=out, env=env, start_new_session=True)
         memory, startup = watch([process], lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, timeout_s)
@@ -131,9 +132,11 @@ def run_plait(binary, row, inputs, folder, steps, warmup, timeout_s):
     lines = [json.loads(line) for line in text_of(metrics).splitlines()]
     lines = [line for line in lines if "loss" in line]
     parts = {}
-    for name in ("communication_seconds", "pipeline_wait_seconds", "optimizer_seconds"):
-        if name in lines[-1]:
+    for name in lines[-1]:
+        if name.endswith("_seconds") and name != "step_seconds":
             parts[name] = statistics.mean(line[name] for line in lines[warmup:])
+    if mfu:
+        parts["mfu"] = statistics.median(line["mfu"] for line in lines[warmup:])
     parts["mean_step_seconds"] = statistics.mean(line["step_seconds"] for line in lines[warmup:])
     return Sample([line["step_seconds"] for line in lines[warmup:]], [line["loss"] for line in lines], startup, memory, load.foreign_cores, parts)
 
@@ -143,7 +146,7 @@ THP = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.m
                          "glibc.malloc.arena_max=1", "THP_MEM_ALLOC_ENABLE": "1"}
 
 
-def run_peer(python, row, inputs, folder, steps, warmup, timeout_s, malloc):
+def run_peer(python, row, peer, inputs, folder, steps, warmup, timeout_s, malloc):
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "run.py")
     sizes, world = row.sizes, row.world
     with socket.socket() as s:
@@ -151,7 +154,7 @@ def run_peer(python, row, inputs, folder, steps, warmup, timeout_s, malloc):
         port = s.getsockname()[1]
     env = dict(os.environ, WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
                MKL_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", CUDA_VISIBLE_DEVICES="", DS_ACCELERATOR="cpu", **(THP if malloc == "thp" else {}))
-    command = [python, program, row.peer, "--workload", row.workload, "--dtype", row.dtype, "--inputs", inputs, "--out", folder, "--steps", str(steps),
+    command = [python, program, peer, "--workload", row.workload, "--dtype", row.dtype, "--inputs", inputs, "--out", folder, "--steps", str(steps),
                "--micro_batches", str(row.micro_batches)] + [x for k in ("dp", "tp", "pp") for x in (f"--{k}", str(sizes[k]))]
     begin, processes = time.time(), []
     with Load() as load:
@@ -163,7 +166,7 @@ def run_peer(python, row, inputs, folder, steps, warmup, timeout_s, malloc):
         memory, _ = watch(processes, lambda: True, timeout_s)
     for rank, p in enumerate(processes):
         if p.returncode != 0:
-            raise Failed(f"{row.peer} rank {rank} ended with {p.returncode}: {tail(f'{folder}/{rank}.out')}")
+            raise Failed(f"{peer} rank {rank} ended with {p.returncode}: {tail(f'{folder}/{rank}.out')}")
     ranks = [json.loads(text_of(f"{folder}/{rank}.json")) for rank in range(world)]
     ends = ranks[0]["ends"]
     step_seconds = [b - a for a, b in zip(ends[warmup - 1:], ends[warmup:])]

@@ -7,7 +7,9 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, f"{ROOT}/benchmarks/compare")
+import bounds  # noqa: E402
 import compare  # noqa: E402
+import rows  # noqa: E402
 import workloads  # noqa: E402
 from measure import Memory, Sample  # noqa: E402
 
@@ -28,7 +30,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(listed.returncode, 0, listed.stderr)
         names = listed.stdout.split()
         self.assertEqual(len(names), len(set(names)))
-        for row in compare.ROWS:
+        for row in rows.ROWS:
             self.assertEqual(row.w["rows"] % (row.sizes["dp"] * row.micro_batches), 0, row.name)
             self.assertEqual(row.w["kv_heads"] % row.sizes["tp"], 0, row.name)
 
@@ -38,12 +40,44 @@ class Compare(unittest.TestCase):
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("setup_venv.sh", refused.stderr)
 
-    def test_ratio_is_of_pairs_and_above_one_when_plait_is_faster(self):
-        row = compare.ROWS[0]
-        result = compare.summary(row, [(sample([1.0], [2.0]), sample([1.5], [2.0])), (sample([2.0], [2.0]), sample([2.0], [2.0])),
-                                       (sample([1.0], [2.0]), sample([3.0], [2.0]))])
-        self.assertEqual((result["ratio"], result["ratio_smallest"], result["ratio_largest"]), (1.5, 1.0, 3.0))
+    def test_the_subset_is_twelve_rows_of_the_table(self):
+        self.assertEqual(len(rows.ROWS), 4 * 2 * 8)
+        self.assertEqual(len(set(rows.SUBSET)), 12)
+        self.assertLessEqual(set(rows.SUBSET), {r.name for r in rows.ROWS})
+        listed = run(sys.executable, f"{ROOT}/benchmarks/compare/compare.py", "--list", "--subset")
+        self.assertEqual(set(listed.stdout.split()), set(rows.SUBSET))
+        for row in rows.ROWS:
+            self.assertTrue(row.peers(), row.name)
+
+    def test_bars_are_those_of_the_kind_of_row(self):
+        bar = {r.name: rows.bar_of(r) for r in rows.ROWS}
+        self.assertEqual([bar[n] for n in ("W2-fp32-tp4", "W1-fp32-tp2", "W2-fp32-dp2-tp2-pp2", "W1-fp32-dp2-tp2-pp2", "W4-bf16-dp1", "W3-fp32-dp2")],
+                         [1.6, 1.35, 4.0, 1.5, 1.8, 1.0])
+
+    def test_ratio_is_of_medians_and_above_one_when_plait_is_faster(self):
+        row = rows.ROWS[0]
+        pairs = [(sample([1.0], [2.0]), sample([1.5], [2.0])), (sample([2.0], [2.0]), sample([2.0], [2.0])), (sample([1.0], [2.0]), sample([3.0], [2.0]))]
+        result = compare.summary(row, dict(pairs=pairs, one_process=[], best="single", qualifying=dict(single=2.0), not_run={}, mfu=0.5))
+        self.assertEqual((result["ratio"], result["lower"], result["upper"]), (2.0, 1.0, 3.0))
         self.assertEqual(result["plait"]["tokens_per_second"], row.w["rows"] * row.w["length"])
+
+    def test_bounds_hold_the_ratio_and_narrow_with_pairs(self):
+        noise = [0.97, 1.02, 1.0, 0.99, 1.05, 1.01, 0.98]
+        few = [(1.0, 2.0 * x) for x in noise[:3]]
+        many = [(1.0, 2.0 * x) for x in noise * 4]
+        for pairs in (few, many):
+            middle, lower, upper = bounds.ratio_bounds(pairs)
+            self.assertTrue(lower <= middle <= upper, (lower, middle, upper))
+        width = lambda pairs: bounds.ratio_bounds(pairs)[2] - bounds.ratio_bounds(pairs)[1]
+        self.assertLess(width(many), width(few))
+        self.assertEqual(bounds.ratio_bounds([(1.0, 3.0)]), (3.0, 3.0, 3.0))
+        mean, lower, upper = bounds.mean_bounds([[(1.0, 4.0)], [(2.0, 2.0)]])
+        self.assertAlmostEqual(mean, 2.0)
+        self.assertTrue(lower <= mean + 1e-9 and upper >= mean - 1e-9)
+
+    def test_a_bar_is_missed_only_when_the_upper_bound_is_below_it(self):
+        self.assertEqual(bounds.verdict(1.61, 1.6), "pass")
+        self.assertEqual(bounds.verdict(1.59, 1.6), "MISSED")
 
     def test_losses_that_disagree_are_seen(self):
         self.assertLess(compare.loss_difference([8.0, 7.0], [8.0, 7.0001]), compare.LOSS_TOLERANCE["fp32"])

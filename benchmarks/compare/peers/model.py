@@ -216,6 +216,7 @@ class Embedding(nn.Module):
         w, n = folder.w, NAMES[folder.w["family"]]
         self.ranks, self.family = ranks, w["family"]
         self.words = parameter(ranks.part(folder.get(n["words"]), 0), ranks.size > 1)
+        self.first = ranks.rank * -(-w["vocab"] // ranks.size)  # as chunk() splits
         self.places = parameter(folder.get(n["places"]), False) if "places" in n else None
         if self.family == "bert":
             self.types, self.norm = parameter(folder.get("bert.embeddings.token_type_embeddings.weight"), False), folder.norm("bert.embeddings.LayerNorm")
@@ -224,7 +225,7 @@ class Embedding(nn.Module):
         if self.ranks.size == 1:
             x = F.embedding(ids, self.words)
         else:
-            own = ids - self.ranks.rank * self.words.shape[0]
+            own = ids - self.first
             missing = (own < 0) | (own >= self.words.shape[0])
             x = F.embedding(own.masked_fill(missing, 0), self.words).masked_fill(missing.unsqueeze(-1), 0)
             x = Leave.apply(x, self.ranks)

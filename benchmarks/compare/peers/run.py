@@ -152,12 +152,99 @@ def pipeline(run):
         run.step_done(torch.stack([x.detach() for x in losses]).mean() if losses else None)
 
 
-def deepspeed_zero1(run):
+def interleaved(run):
+    """torch.distributed.pipelining's interleaved 1F1B, two stages a rank."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
+    run.connect()
+    pp, device = run.args.pp, torch.device("cpu")
+    cores = [run.model(stage=i, stages=2 * pp) for i in (run.rank, run.rank + pp)]
+    stages = [PipelineStage(core, run.rank + i * pp, 2 * pp, device, group=dist.group.WORLD) for i, core in enumerate(cores)]
+    schedule = ScheduleInterleaved1F1B(stages, n_microbatches=run.args.micro_batches, loss_fn=loss_of)
+    parameters = [p for core in cores for p in core.parameters()]
+    optimizer = run.optimizer(parameters)
+    first, last = run.rank == 0, cores[1].head is not None
+    tied = run.w["family"] == "gpt2"
+    ends = dist.new_group([0, pp - 1]) if tied else None
+    table = cores[1].head.weight if last and tied else cores[0].embedding.words if first else None
+    copy = {id(cores[1].head.weight)} if last and tied else ()
+    for ids, targets in run.batches():
+        losses = []
+        with run.autocast():
+            schedule.step(*([ids] if first else []), **(dict(target=targets, losses=losses) if last else {}))
+        if tied and (first or last):
+            dist.all_reduce(table.grad, group=ends)
+        clip_split(parameters, None, dist.group.WORLD, copy)
+        optimizer.step()
+        optimizer.zero_grad()
+        run.step_done(torch.stack([x.detach() for x in losses]).mean() if losses else None)
+
+
+def dp_tp(run):
+    """Data-parallel replicas, each split over tensor ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    run.connect()
+    mesh = init_device_mesh("cpu", (run.args.dp, run.args.tp), mesh_dim_names=("dp", "tp"))
+    ranks = TensorRanks(mesh["tp"].get_group())
+    core = run.model(ranks=ranks)
+    model = torch.nn.parallel.DistributedDataParallel(core, process_group=mesh["dp"].get_group(), gradient_as_bucket_view=True)
+    parameters = list(core.parameters())
+    optimizer = run.optimizer(parameters)
+    split_vocabulary = ranks if run.labels is None else None
+    for ids, targets in run.batches():
+        with run.autocast():
+            loss = loss_of(model(ids), targets, split_vocabulary)
+        loss.backward()
+        clip_split(parameters, ranks.group)
+        optimizer.step()
+        optimizer.zero_grad()
+        run.step_done(loss)
+
+
+def zero1(run):
+    """torch's ZeroRedundancyOptimizer beside DDP."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    run.connect()
+    core = run.model()
+    model = torch.nn.parallel.DistributedDataParallel(core, gradient_as_bucket_view=True)
+    parameters = list(core.parameters())
+    optimizer = ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=run.w["lr"], betas=(0.9, 0.999), eps=1e-8, weight_decay=WEIGHT_DECAY, fused=True)
+    for ids, targets in run.batches():
+        with run.autocast():
+            loss = loss_of(model(ids), targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, CLIP, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad()
+        run.step_done(loss)
+
+
+def fsdp2(run):
+    """fully_shard with parameters kept after the forward (ZeRO-2)."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    run.connect()
+    mesh = init_device_mesh("cpu", (run.args.dp,))
+    model = run.model()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=False)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    optimizer = run.optimizer(model.parameters())
+    for ids, targets in run.batches():
+        with run.autocast():
+            loss = loss_of(model(ids), targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad()
+        run.step_done(loss)
+
+
+def deepspeed_zero(run, stage):
     import deepspeed
     deepspeed.init_distributed("gloo")
     model = run.model()
     settings = dict(train_micro_batch_size_per_gpu=run.w["rows"] // run.args.dp, gradient_accumulation_steps=1, gradient_clipping=CLIP,
-                    steps_per_print=10**9, zero_optimization=dict(stage=1), bf16=dict(enabled=run.args.dtype == "bf16"),
+                    steps_per_print=10**9, zero_optimization=dict(stage=stage), bf16=dict(enabled=run.args.dtype == "bf16"),
                     zero_allow_untested_optimizer=True)
     engine, *_ = deepspeed.initialize(model=model, optimizer=run.optimizer(model.parameters()), config=settings)
     for ids, targets in run.batches():
@@ -242,7 +329,9 @@ def load_megatron(model, run):
     put(model.decoder.final_layernorm.bias, get("transformer.ln_f.bias"))
 
 
-PROGRAMS = {"single": single, "ddp": ddp, "tp": tp, "pp-1f1b": pipeline, "3d": pipeline, "ds-zero1": deepspeed_zero1, "megatron": megatron}
+PROGRAMS = {"single": single, "ddp": ddp, "fsdp2": fsdp2, "zero1": zero1, "ds-zero1": lambda run: deepspeed_zero(run, 1),
+            "ds-zero2": lambda run: deepspeed_zero(run, 2), "tp": tp, "megatron": megatron, "pp-1f1b": pipeline, "pp-interleaved": interleaved,
+            "dp-tp": dp_tp, "3d": pipeline}
 
 
 def main():
