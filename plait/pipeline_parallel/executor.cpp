@@ -44,9 +44,9 @@ PipelineExecutor::PipelineExecutor(const std::vector<StageModel*>& stages, Proce
       weight_gradients_(weight_gradients), receive_ahead_(device.is_cpu()) {}
 
 StageModel& PipelineExecutor::stage(int64_t virtual_stage) const {
-  auto index = static_cast<size_t>(virtual_stage / pipeline_.size());
-  PLAIT_CHECK(here(virtual_stage) && index < stages_.size(), "virtual stage ", virtual_stage, " on pipeline rank ", pipeline_.rank());
-  return *stages_[index];
+  auto it = std::find_if(stages_.begin(), stages_.end(), [&](StageModel* s) { return s->spec().stage_index == virtual_stage; });
+  PLAIT_CHECK(it != stages_.end(), "virtual stage ", virtual_stage, " on pipeline rank ", pipeline_.rank());
+  return **it;
 }
 
 at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& run) {
@@ -113,7 +113,7 @@ void PipelineExecutor::forward(const Schedule& schedule, const Action& action, c
     return;
   }
   if (run.training) pending_[key] = {input, out.hidden};
-  if (here(action.stage + 1)) inputs_[{action.stage + 1, action.micro_batch}] = out.hidden.detach();
+  if (here(schedule, action.stage + 1)) inputs_[{action.stage + 1, action.micro_batch}] = out.hidden.detach();
   else to_send_[key] = out.hidden.detach();
 }
 
@@ -130,7 +130,7 @@ void PipelineExecutor::backward(const Schedule& schedule, const Action& action, 
   if (!pending.input.defined()) return;
   at::Tensor input_gradient = pending.input.grad();
   PLAIT_CHECK(input_gradient.defined(), "no input gradient after ", to_string(action));
-  if (here(action.stage - 1)) output_gradients_[{action.stage - 1, action.micro_batch}] = input_gradient;
+  if (here(schedule, action.stage - 1)) output_gradients_[{action.stage - 1, action.micro_batch}] = input_gradient;
   else to_send_[{-1 - action.stage, action.micro_batch}] = input_gradient.contiguous();
 }
 
@@ -140,7 +140,7 @@ void PipelineExecutor::send(const Schedule& schedule, const Action& action) {
   at::Tensor tensor = take(to_send_, key, action).contiguous();
   int64_t to_stage = gradient ? action.stage - 1 : action.stage + 1;
   int tag = message_tag(schedule, std::min(action.stage, to_stage), action.micro_batch, gradient);
-  sending_.push_back({pipeline_.send(tensor, to_stage % pipeline_.size(), tag), tensor});
+  sending_.push_back({pipeline_.send(tensor, schedule.rank_of_stage(to_stage), tag), tensor});
 }
 
 void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run) {
@@ -162,7 +162,7 @@ void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector
     at::Tensor tensor =
         at::empty({stage(action.stage).border_rows(batch), shape_.hidden_size}, at::TensorOptions().dtype(compute_type_).device(device_));
     int tag = message_tag(schedule, std::min(action.stage, from_stage), action.micro_batch, gradient);
-    receiving_.push_back({pipeline_.recv(tensor, from_stage % pipeline_.size(), tag), tensor});
+    receiving_.push_back({pipeline_.recv(tensor, schedule.rank_of_stage(from_stage), tag), tensor});
   }
 }
 

@@ -39,7 +39,7 @@ class PipelineExecutor {
   PipelineExecutor(const std::vector<StageModel*>& stages, ProcessGroup& pipeline, const ModelShape& shape, at::ScalarType compute_type,
                    at::Device device, WeightGradientQueue* weight_gradients);
 
-  // Returns the sum of the losses of all micro-batches as a 1-element fp64 tensor on the last pipeline rank, 0 elsewhere.
+  // Returns the sum of the losses of all micro-batches as a 1-element fp64 tensor on the rank of the last stage, 0 elsewhere.
   at::Tensor run(const Schedule& schedule, const PipelineRun& run);
 
   // Receives are posted ahead of their use (the default on CPUs), so that messages travel beside the computation; false: when used.
@@ -64,7 +64,7 @@ class PipelineExecutor {
   // Posts the next receives of `actions` from `begin` on, so that a message does not wait for its receiver.
   void post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run);
   void release_sent(bool wait);
-  bool here(int64_t stage) const { return stage % pipeline_.size() == pipeline_.rank(); }
+  bool here(const Schedule& schedule, int64_t stage) const { return schedule.rank_of_stage(stage) == pipeline_.rank(); }
   StageModel& stage(int64_t virtual_stage) const;
 
   std::vector<StageModel*> stages_;

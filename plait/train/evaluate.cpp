@@ -25,7 +25,7 @@ at::Tensor run_all(const Config& config, ParallelModel& model, const Mesh& mesh,
                    const std::function<void(const RowIds&, const StageOutput&)>& use) {
   int64_t num_micro_batches = micro_batches_of_pass(mesh), dp = mesh.layout().dp_size;
   int64_t pass_rows = rows_per_micro_batch * num_micro_batches * dp;
-  Schedule schedule = make_forward_schedule(mesh.layout().pp_size, config.train.distributed.virtual_pipeline_size, num_micro_batches);
+  Schedule schedule = model.pipeline.forward(num_micro_batches);
   at::Tensor loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(model.device));
   for (int64_t begin = 0; begin < rows.size(); begin += pass_rows) {
     RowIds pass(static_cast<size_t>(std::min(pass_rows, rows.size() - begin)));
@@ -62,7 +62,7 @@ EvalResult evaluate(const Config& config, ParallelModel& model, const Mesh& mesh
   if (counts.num_classes > 0) use = [&](const RowIds& ids, const StageOutput& out) { count_predictions(rows, ids, out.logits, counts); };
   at::Tensor loss = run_all(config, model, mesh, rows, rows_per_micro_batch, use);
   counts.loss_sum = loss.item<double>();
-  counts.from_numbers(sum_from_last_stage(counts.to_numbers(), mesh, model.device));
+  counts.from_numbers(sum_from_last_stage(counts.to_numbers(), model, mesh));
   // Numbers of rows, tokens and targets follow from the data set alone: every rank knows them.
   RowIds all(static_cast<size_t>(rows.size()));
   std::iota(all.begin(), all.end(), int64_t{0});
@@ -84,7 +84,7 @@ at::Tensor predict_logits(const Config& config, ParallelModel& model, const Mesh
   });
   // Each row was filled by one data rank's last stage; the others hold zeros.
   logits = logits.to(model.device);
-  mesh.pipeline().broadcast(logits, mesh.pipeline().size() - 1)->wait();
+  mesh.pipeline().broadcast(logits, model.pipeline.last_stage_rank())->wait();
   mesh.data().all_reduce(logits)->wait();
   return logits.to(at::kCPU);
 }

@@ -3,27 +3,45 @@
 #include <ATen/ATen.h>
 
 #include "plait/base/error.h"
+#include "plait/plan/schedule_choice.h"
 #include "plait/plan/stage_split.h"
+#include "plait/train/pipeline_memory.h"
 
 namespace plait {
 
 namespace {
 
 void build_stages(ParallelModel& model, const Config& config, const Mesh& mesh, const TensorParallelContext& context) {
-  auto split = stage_layers(model.shape, mesh.layout().pp_size, config);
+  auto split = stage_layers(model.shape, model.pipeline, config);
   auto num_stages = static_cast<int64_t>(split.size());
   Parameter* word_embedding = nullptr;
-  for (int64_t s = mesh.coordinate().pp; s < num_stages; s += mesh.layout().pp_size) {
+  for (int64_t s : model.pipeline.stages_of_rank(mesh.coordinate().pp)) {
     StageSpec spec{s, num_stages, split[static_cast<size_t>(s)].begin, split[static_cast<size_t>(s)].size};
     model.stages.push_back(std::make_unique<StageModel>(model.store, model.shape, spec, model.head, context, word_embedding));
     if (model.stages.back()->word_embedding()) word_embedding = model.stages.back()->word_embedding();
   }
 }
 
+// The plan of the settings; for schedule auto of what fits the memory that all ranks have. Evaluation needs a place for each stage only.
+PipelinePlan settle_pipeline(const Config& config, ParallelModel& model, const Mesh& mesh, bool training) {
+  const MeshLayout& layout = mesh.layout();
+  const DistributedConfig& d = config.train.distributed;
+  if (d.schedule != ScheduleKind::kAuto || layout.pp_size == 1) return plan_pipeline(layout.pp_size, config);
+  const auto given = static_cast<int64_t>(d.pipeline_layers.size());
+  if (!training) return {ScheduleKind::k1F1B, layout.pp_size, given > 0 ? given / layout.pp_size : 1};
+  double memory = d.pipeline_memory_bytes > 0 ? static_cast<double>(d.pipeline_memory_bytes) : free_bytes_of_rank(mesh, model.device);
+  ScheduleChoice choice = choose_schedule(model.shape, layout, config, !model.device.is_cpu(), memory);
+  model.notices = describe_choice(choice);
+  return {choice.taken.kind, layout.pp_size, choice.taken.stages_a_rank};
+}
+
 // The pipeline rank that holds the other copy of a tied table.
 int64_t tied_peer(const ParallelModel& model, const Mesh& mesh) {
   for (const auto& p : model.store.parameters())
-    if (p->tied_across_stages) return mesh.coordinate().pp == 0 ? mesh.layout().pp_size - 1 : 0;
+    if (p->tied_across_stages) {
+      int64_t first = model.pipeline.rank_of_stage(0), last = model.pipeline.last_stage_rank();
+      return mesh.coordinate().pp == first ? last : first;
+    }
   return -1;
 }
 
@@ -66,6 +84,7 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
   TensorParallelContext context{&mesh.tensor(), config.train.distributed.sequence_parallel && mesh.tensor().size() > 1,
                                 &model->weight_gradients};
   // 2. Pipeline parallelism: which layers live here.
+  model->pipeline = settle_pipeline(config, *model, mesh, options.training);
   build_stages(*model, config, mesh, context);
   // 3. Memory and values of this rank's shards only.
   model->store.allocate(model->compute_type, device, options.training);

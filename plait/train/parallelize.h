@@ -1,10 +1,12 @@
 // parallelize: the one page that decides the order of parallelisms.
 //   model on paper -> tensor split inside layers -> layers to pipeline stages -> memory -> values -> pipeline executor
 //   -> data-parallel reducer -> remaining gradient syncs -> optimizer
-// Rank rule: every rank of the mesh calls it with the same config and shape; no communication happens here.
+// Rank rule: every rank of the mesh calls it with the same config and shape. Nothing is communicated, but for schedule auto, whose memory
+// limit is agreed over the world.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "plait/comm/mesh.h"
@@ -14,6 +16,7 @@
 #include "plait/optim/gradient_sync.h"
 #include "plait/optim/optimizer.h"
 #include "plait/pipeline_parallel/executor.h"
+#include "plait/plan/pipeline_plan.h"
 
 namespace plait {
 
@@ -23,6 +26,8 @@ struct ParallelModel {
   HeadOptions head;
   at::ScalarType compute_type = at::kFloat;
   at::Device device = at::kCPU;
+  PipelinePlan pipeline;             // where the stages lie, and the schedules
+  std::vector<std::string> notices;  // for people: what was settled here
   WeightGradientQueue weight_gradients;
   ParameterStore store;
   std::vector<std::unique_ptr<StageModel>> stages;  // this rank's virtual stages, ascending

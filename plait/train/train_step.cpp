@@ -44,9 +44,8 @@ TrainStep::TrainStep(const Config& config, ParallelModel& model, const Mesh& mes
       lr_scheduler_(config.train.lr_scheduler, config.train.optimizer.lr, total_steps, steps_per_epoch) {}
 
 const Schedule& TrainStep::schedule_for(int64_t num_micro_batches) {
-  const auto& d = config_.train.distributed;
   if (schedule_.actions.empty() || schedule_.num_micro_batches != num_micro_batches)
-    schedule_ = make_schedule(d.schedule, mesh_.layout().pp_size, d.virtual_pipeline_size, num_micro_batches);
+    schedule_ = model_.pipeline.training(num_micro_batches);
   return schedule_;
 }
 
@@ -95,7 +94,7 @@ void TrainStep::compute_gradients(const StepInput& input, StepResult* result) {
   ProfileScope scope(&profiler_, StepPart::kCommunication, "gradient sums");
   model_.reducer->finish();
   model_.sync->sync();
-  double loss_sum = sum_from_last_stage({own_loss}, mesh_, model_.device)[0];
+  double loss_sum = sum_from_last_stage({own_loss}, model_, mesh_)[0];
   result->loss = input.num_targets > 0 ? loss_sum / targets : 0.0;
 }
 
@@ -118,12 +117,12 @@ void TrainStep::update(const StepInput& input, StepResult* result) {
   scaler_.update(!finite);
 }
 
-std::vector<double> sum_from_last_stage(const std::vector<double>& values, const Mesh& mesh, at::Device device) {
+std::vector<double> sum_from_last_stage(const std::vector<double>& values, const ParallelModel& model, const Mesh& mesh) {
   auto n = static_cast<int64_t>(values.size());
   at::Tensor sums = at::empty({n}, at::kDouble);
   std::copy(values.begin(), values.end(), sums.mutable_data_ptr<double>());
-  sums = sums.to(device);
-  mesh.pipeline().broadcast(sums, mesh.pipeline().size() - 1)->wait();
+  sums = sums.to(model.device);
+  mesh.pipeline().broadcast(sums, model.pipeline.last_stage_rank())->wait();
   mesh.data().all_reduce(sums)->wait();
   at::Tensor host = sums.cpu();
   const double* p = host.const_data_ptr<double>();

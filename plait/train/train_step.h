@@ -60,7 +60,7 @@ class TrainStep {
   std::function<void(ParameterStore&)> observer_, local_observer_;
 };
 
-// Sum over data ranks of what the last pipeline stage holds, the same number on every rank of the mesh. Collective over pipeline and data.
-std::vector<double> sum_from_last_stage(const std::vector<double>& values, const Mesh& mesh, at::Device device);
+// Sum over data ranks of what the rank of the last stage holds, the same number on every rank of the mesh. Collective over pipeline and data.
+std::vector<double> sum_from_last_stage(const std::vector<double>& values, const ParallelModel& model, const Mesh& mesh);
 
 }  // namespace plait
