@@ -62,7 +62,7 @@ class BackendMaker {
     int rank = static_cast<int>(group_rank), size = static_cast<int>(members.size());
     if (plugin_)
       return c10::intrusive_ptr<c10d::Backend>::reclaim(
-          plugin_->make_nccl(store.get(), rank, size, options_.timeout.count(), static_cast<int>(options_.local_rank)));
+          plugin_->make_nccl(store.get(), rank, size, options_.timeout.count(), static_cast<int>(options_.local_rank), is_urgent(name)));
     if (mpi_) return c10::make_intrusive<detail::MpiBackend>(mpi_, members, rank);
     if (shm_ && shm_->shares_machine(members)) return c10::make_intrusive<detail::ShmBackend>(shm_, *store, members, rank);
     if (options_.backend == "shm")
@@ -109,6 +109,10 @@ class BackendMaker {
     links.all = make_gloo(c10::make_intrusive<c10d::PrefixStore>("all", store), rank, size);
     links.machines = std::move(machines);
     return c10::make_intrusive<detail::HierarchicalBackend>(shm_, std::move(links), rank, size);
+  }
+
+  bool is_urgent(const std::string& name) const {
+    return std::find(options_.urgent_groups.begin(), options_.urgent_groups.end(), name) != options_.urgent_groups.end();
   }
 
   const RendezvousOptions& options_;

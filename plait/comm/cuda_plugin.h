@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace c10d {
 class Backend;
@@ -13,7 +11,7 @@ class Store;
 
 namespace plait::detail {
 
-constexpr int kCudaPluginVersion = 1;
+constexpr int kCudaPluginVersion = 2;
 
 // All functions may throw std::exception.
 struct CudaPlugin {
@@ -21,8 +19,9 @@ struct CudaPlugin {
   int (*device_count)();
   // Makes `index` the current device of the calling thread.
   void (*set_device)(int index);
-  // A new NCCL backend over `store`; the caller owns the one reference returned. Collective over the group.
-  c10d::Backend* (*make_nccl)(c10d::Store* store, int rank, int size, int64_t timeout_ms, int device);
+  // A new NCCL backend over `store`; the caller owns the one reference returned. Collective over the group. high_priority: its streams go
+  // before those of the computation.
+  c10d::Backend* (*make_nccl)(c10d::Store* store, int rank, int size, int64_t timeout_ms, int device, bool high_priority);
 };
 
 extern "C" {
@@ -31,8 +30,7 @@ using CudaPluginEntry = const CudaPlugin* (*)();
 }
 constexpr const char* kCudaPluginSymbol = "plait_cuda_plugin";
 
-// Where the plugin is looked for, in order: beside the program, then in ../lib/plait.
-std::vector<std::string> cuda_plugin_paths();
+constexpr const char* kCudaPluginFile = "libplait_cuda.so";
 
 // Loads the plugin on the first call. Throws Error(kResource) that names the missing library or the absent device.
 const CudaPlugin& load_cuda_plugin();

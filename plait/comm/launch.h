@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "plait/base/error.h"
 #include "plait/comm/mesh.h"
@@ -29,9 +30,10 @@ struct RendezvousOptions {
   // gloo | nccl | mpi (ranks of an MPI launcher) | shm (ranks of each group on one machine) | auto (shm where that holds, for groups over
   // several machines inside each of them and gloo between; else gloo).
   std::string backend = "gloo";
-  int64_t local_world_size = 0;  // ranks on this machine; 0 = all of them
-  std::string machine;           // ranks with the same text share a machine and its memory; empty = found out
-  std::string key_prefix;        // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
+  int64_t local_world_size = 0;            // ranks on this machine; 0 = all of them
+  std::vector<std::string> urgent_groups;  // groups (data, tensor) whose device streams go before the computation's: style p2p
+  std::string machine;                     // ranks with the same text share a machine and its memory; empty = found out
+  std::string key_prefix;                  // before every key: set it when a foreign launcher's store outlives a restart ("attempt_2")
 };
 
 // Connects, makes the groups of `layout` (world, data, pipeline, tensor) and runs the self-test. Collective over all ranks.

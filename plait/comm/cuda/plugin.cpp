@@ -11,8 +11,8 @@ int device_count() { return static_cast<int>(c10::cuda::device_count()); }
 
 void set_device(int index) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(index)); }
 
-c10d::Backend* make_nccl(c10d::Store* store, int rank, int size, int64_t timeout_ms, int device) {
-  auto options = c10d::ProcessGroupNCCL::Options::create();
+c10d::Backend* make_nccl(c10d::Store* store, int rank, int size, int64_t timeout_ms, int device, bool high_priority) {
+  auto options = c10d::ProcessGroupNCCL::Options::create(high_priority);
   options->timeout = std::chrono::milliseconds(timeout_ms);
   auto shared_store = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store);
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(shared_store, rank, size, options);
