@@ -1,28 +1,17 @@
 #include "plait/comm/cuda_plugin.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include "plait/base/error.h"
+#include "plait/comm/plugin_paths.h"
 
 namespace plait::detail {
 
-std::vector<std::string> cuda_plugin_paths() {
-  std::string program(4096, '\0');
-  ssize_t length = ::readlink("/proc/self/exe", program.data(), program.size());
-  program.resize(length > 0 ? static_cast<size_t>(length) : 0);
-  std::string folder = program.substr(0, program.rfind('/'));
-  return {folder + "/libplait_cuda.so", folder + "/../lib/plait/libplait_cuda.so"};
-}
-
 const CudaPlugin& load_cuda_plugin() {
-  auto paths = cuda_plugin_paths();
-  std::string path;
-  for (const auto& candidate : paths)
-    if (path.empty() && ::access(candidate.c_str(), R_OK) == 0) path = candidate;
+  const std::string path = find_plugin(kCudaPluginFile);
   if (path.empty())
-    throw_error(ExitCode::kResource, "device cuda needs the plugin libplait_cuda.so, which is neither ", join(paths, " nor "),
-                "; build plait where a CUDA toolkit is installed, or use device cpu");
+    throw_error(ExitCode::kResource, "device cuda needs the plugin libplait_cuda.so, which is neither ",
+                join(plugin_paths(kCudaPluginFile), " nor "), "; build plait where a CUDA toolkit is installed, or use device cpu");
   // Global: libtorch_cuda registers its operators for the whole program. dlopen counts references, so a second call is cheap.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library) {

@@ -203,8 +203,14 @@ bool MpiBackend::progress() {
   return moved;
 }
 
-c10::intrusive_ptr<c10d::Work> MpiBackend::start(MpiCollective call, c10d::OpType type) {
-  auto operation = std::make_shared<MpiCollective>(std::move(call));
+c10::intrusive_ptr<c10d::Work> MpiBackend::start(MpiKind kind, const at::Tensor& input, const at::Tensor& output, c10d::OpType type,
+                                                 Reduction reduction, int root) {
+  auto operation = std::make_shared<MpiCollective>();
+  operation->kind = kind;
+  operation->input = input;
+  operation->output = output;
+  operation->reduction = reduction;
+  operation->root = root;
   {
     std::lock_guard<std::mutex> lock(own_->mutex());
     collectives_.push_back(operation);
@@ -232,7 +238,7 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::start_message(const at::Tensor& tenso
 
 c10::intrusive_ptr<c10d::Work> MpiBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   check_mpi_tensor(tensors.at(0));
-  return start({MpiKind::kAllReduce, mpi_reduction(options.reduceOp), 0, tensors[0], tensors[0]}, c10d::OpType::ALLREDUCE);
+  return start(MpiKind::kAllReduce, tensors[0], tensors[0], c10d::OpType::ALLREDUCE, mpi_reduction(options.reduceOp));
 }
 
 c10::intrusive_ptr<c10d::Work> MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
@@ -240,7 +246,7 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::_allgather_base(at::Tensor& output, a
   check_mpi_tensor(output);
   PLAIT_CHECK(output.numel() == input.numel() * size_ && output.scalar_type() == input.scalar_type(), "all_gather of ", input.numel(),
               " elements from ", size_, " ranks into ", output.numel());
-  return start({MpiKind::kAllGather, Reduction::kSum, 0, input, output}, c10d::OpType::_ALLGATHER_BASE);
+  return start(MpiKind::kAllGather, input, output, c10d::OpType::_ALLGATHER_BASE);
 }
 
 c10::intrusive_ptr<c10d::Work> MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -249,16 +255,18 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::_reduce_scatter_base(at::Tensor& outp
   check_mpi_tensor(output);
   PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ", input.numel(),
               " elements over ", size_, " ranks into ", output.numel());
-  return start({MpiKind::kReduceScatter, mpi_reduction(options.reduceOp), 0, input, output}, c10d::OpType::_REDUCE_SCATTER_BASE);
+  return start(MpiKind::kReduceScatter, input, output, c10d::OpType::_REDUCE_SCATTER_BASE, mpi_reduction(options.reduceOp));
 }
 
 c10::intrusive_ptr<c10d::Work> MpiBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
   check_mpi_tensor(tensors.at(0));
   PLAIT_CHECK(options.rootRank >= 0 && options.rootRank < size_, "broadcast from group rank ", options.rootRank, " of ", size_);
-  return start({MpiKind::kBroadcast, Reduction::kSum, static_cast<int>(options.rootRank), tensors[0], tensors[0]}, c10d::OpType::BROADCAST);
+  return start(MpiKind::kBroadcast, tensors[0], tensors[0], c10d::OpType::BROADCAST, Reduction::kSum, static_cast<int>(options.rootRank));
 }
 
-c10::intrusive_ptr<c10d::Work> MpiBackend::barrier(const c10d::BarrierOptions&) { return start({}, c10d::OpType::BARRIER); }
+c10::intrusive_ptr<c10d::Work> MpiBackend::barrier(const c10d::BarrierOptions&) {
+  return start(MpiKind::kBarrier, at::Tensor(), at::Tensor(), c10d::OpType::BARRIER);
+}
 
 c10::intrusive_ptr<c10d::Work> MpiBackend::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
   return start_message(tensors.at(0), destination, tag, true);

@@ -44,7 +44,7 @@ struct MpiMessage {
 class MpiBackend : public c10d::Backend, private MpiProgress {
  public:
   // Bytes of a member that one exchange moves at most; a longer tensor goes in pieces of this.
-  static constexpr int64_t kPieceBytes = 16 << 20;
+  static constexpr int64_t kPieceBytes = 4 << 20;
 
   // Collective over `members` (global ranks by group rank).
   MpiBackend(std::shared_ptr<MpiRank> rank, std::vector<int64_t> members, int group_rank);
@@ -71,7 +71,8 @@ class MpiBackend : public c10d::Backend, private MpiProgress {
   std::pair<int64_t, int64_t> own_part(int64_t piece) const;
   std::vector<int> part_bytes(const MpiCollective& c) const;
   char* staging(int64_t bytes);
-  c10::intrusive_ptr<c10d::Work> start(MpiCollective call, c10d::OpType type);
+  c10::intrusive_ptr<c10d::Work> start(MpiKind kind, const at::Tensor& input, const at::Tensor& output, c10d::OpType type,
+                                       Reduction reduction = Reduction::kSum, int root = 0);
   c10::intrusive_ptr<c10d::Work> start_message(const at::Tensor& tensor, int peer, int tag, bool is_send);
 
   std::shared_ptr<MpiRank> own_;

@@ -10,8 +10,6 @@
 namespace plait::detail {
 namespace {
 
-constexpr const char *kOpenMpiFile = "libplait_openmpi.so", *kMpichFile = "libplait_mpich.so";
-
 bool mpi_variable_set(const char* name) {
   const char* value = std::getenv(name);
   return value && *value;
@@ -20,11 +18,11 @@ bool mpi_variable_set(const char* name) {
 }  // namespace
 
 std::string mpi_plugin_of_launcher() {
-  if (mpi_variable_set("OMPI_COMM_WORLD_RANK")) return kOpenMpiFile;
+  if (mpi_variable_set("OMPI_COMM_WORLD_RANK")) return kOpenMpiPluginFile;
   // srun: --mpi=pmix serves both libraries, --mpi=pmi2 MPICH's.
-  if (mpi_variable_set("PMI_RANK")) return kMpichFile;
+  if (mpi_variable_set("PMI_RANK")) return kMpichPluginFile;
   if (mpi_variable_set("PMIX_RANK"))
-    return find_plugin(kOpenMpiFile).empty() && !find_plugin(kMpichFile).empty() ? kMpichFile : kOpenMpiFile;
+    return find_plugin(kOpenMpiPluginFile).empty() && !find_plugin(kMpichPluginFile).empty() ? kMpichPluginFile : kOpenMpiPluginFile;
   return "";
 }
 
@@ -37,8 +35,9 @@ std::string mpi_plugin_path() {
   std::string path = find_plugin(file);
   if (path.empty())
     throw_error(ExitCode::kResource, "train.comm.backend mpi needs the plugin ", file, ", which is neither ",
-                join(plugin_paths(file), " nor "), "; build plait where the headers of ", file == kMpichFile ? "MPICH" : "OpenMPI",
-                " are installed (Debian: ", file == kMpichFile ? "libmpich-dev" : "libopenmpi-dev", "), or use train.comm.backend auto");
+                join(plugin_paths(file), " nor "), "; build plait where the headers of ", file == kMpichPluginFile ? "MPICH" : "OpenMPI",
+                " are installed (Debian: ", file == kMpichPluginFile ? "libmpich-dev" : "libopenmpi-dev",
+                "), or use train.comm.backend auto");
   return path;
 }
 

@@ -47,6 +47,7 @@ extern "C" {
 // The one symbol a plugin exports.
 using MpiPluginEntry = const MpiPlugin* (*)();
 }
+constexpr const char *kOpenMpiPluginFile = "libplait_openmpi.so", *kMpichPluginFile = "libplait_mpich.so";
 constexpr const char* kMpiPluginSymbol = "plait_mpi_plugin";
 
 // Of the launcher's environment: "libplait_openmpi.so" (OMPI_COMM_WORLD_RANK, PMIX_RANK), "libplait_mpich.so" (PMI_RANK), "" without an

@@ -1,6 +1,7 @@
 #include "plait/comm/mpi_rank.h"
 
 #include <sched.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
@@ -28,19 +29,15 @@ std::string mpi_get_text(c10d::Store& store, const std::string& key) {
   return {bytes.begin(), bytes.end()};
 }
 
-int64_t mpi_usable_cores() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
-}
+// That the ranks of this machine share: where each is bound to a core of its own, those that are there count, not the one it may use.
+int64_t mpi_cores_of_machine() { return std::max<int64_t>(1, ::sysconf(_SC_NPROCESSORS_ONLN)); }
 
 }  // namespace
 
 MpiRank::MpiRank(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, int64_t local_world_size,
                  std::chrono::milliseconds timeout)
     : store_(std::move(store)), rank_(rank), world_size_(world_size), timeout_(timeout),
-      crowded_(local_world_size > static_cast<int64_t>(std::thread::hardware_concurrency()) || mpi_usable_cores() < 2),
-      exceptions_(std::uncaught_exceptions()) {
+      crowded_(local_world_size > mpi_cores_of_machine()), exceptions_(std::uncaught_exceptions()) {
   agree_to_start();
   mpi_->start();
   if (mpi_->rank() == rank_ && mpi_->size() == world_size_) return;
@@ -138,9 +135,10 @@ void MpiRank::wait(const std::function<bool()>& finished) {
   const auto begin = MpiClock::now();
   auto next_look = begin + kMpiLookAround;
   for (int64_t idle = 0;; ++idle) {
+    const auto asked = MpiClock::now();
     const bool moved = progress_all();
     if (finished()) return;
-    if (moved) {
+    if (moved || copied_something(MpiClock::now() - asked)) {
       idle = -1;
       continue;
     }
@@ -155,6 +153,12 @@ void MpiRank::wait(const std::function<bool()>& finished) {
     rest(idle);
     lock.lock();
   }
+}
+
+// MPI does not say whether a call moved a part of a long message, but one that copied takes longer than one that found nothing.
+bool MpiRank::copied_something(std::chrono::nanoseconds call) {
+  shortest_call_ = std::min(shortest_call_, call);
+  return call > 4 * shortest_call_ + std::chrono::microseconds(1);
 }
 
 bool MpiRank::poll(const std::function<bool()>& finished) {

@@ -57,6 +57,7 @@ class MpiRank {
   void agree_to_start();
   bool progress_all();
   void rest(int64_t idle_rounds) const;
+  bool copied_something(std::chrono::nanoseconds call);
   std::string lost_rank();
 
   c10::intrusive_ptr<c10d::Store> store_;
@@ -66,6 +67,7 @@ class MpiRank {
   int exceptions_;
   const MpiPlugin* mpi_ = nullptr;
   int next_group_tag_ = 0;
+  std::chrono::nanoseconds shortest_call_{1000000};
   std::mutex mutex_;
   std::vector<MpiProgress*> groups_;
 };

@@ -9,7 +9,7 @@ std::vector<std::string> plugin_paths(const std::string& file) {
   ssize_t length = ::readlink("/proc/self/exe", program.data(), program.size());
   program.resize(length > 0 ? static_cast<size_t>(length) : 0);
   std::string folder = program.substr(0, program.rfind('/'));
-  return {folder + "/" + file, folder + "/../lib/plait/" + file, folder + "/../" + file};
+  return {folder + "/" + file, folder + "/../lib/plait/" + file};
 }
 
 std::string find_plugin(const std::string& file) {

@@ -6,7 +6,7 @@
 
 namespace plait::detail {
 
-// Looked for in this order: beside the program, in ../lib/plait (installed), in .. (the tests' programs of a build folder).
+// Looked for in this order: beside the program, in ../lib/plait (installed).
 std::vector<std::string> plugin_paths(const std::string& file);
 
 // The first of them that can be read, or "".
