@@ -2,10 +2,11 @@
 
 #include <ATen/Version.h>
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include "plait/base/text.h"
 #include "plait/comm/cuda_plugin.h"
+#include "plait/comm/mpi_plugin.h"
+#include "plait/comm/plugin_paths.h"
 
 namespace plait {
 
@@ -23,11 +24,19 @@ TorchLibrary torch_library() {
   return library;
 }
 
-std::string cuda_plugin_path() {
-  for (const auto& path : detail::cuda_plugin_paths())
-    if (::access(path.c_str(), R_OK) == 0) return path;
-  return "";
+namespace {
+
+// "; MPI: OpenMPI, MPICH": the plugins that are there.
+std::string mpi_text() {
+  std::vector<std::string> names;
+  if (!detail::find_plugin(detail::kOpenMpiPluginFile).empty()) names.push_back("OpenMPI");
+  if (!detail::find_plugin(detail::kMpichPluginFile).empty()) names.push_back("MPICH");
+  return names.empty() ? "" : cat("; MPI plugins: ", join(names));
 }
+
+}  // namespace
+
+std::string cuda_plugin_path() { return detail::find_plugin(detail::kCudaPluginFile); }
 
 std::string nccl_version() { return cuda_plugin_path().empty() ? "" : PLAIT_NCCL_VERSION; }
 
@@ -36,7 +45,7 @@ std::string version_text() {
   std::string plugin = cuda_plugin_path(), nccl = nccl_version();
   return cat("plait ", PLAIT_VERSION, "\n  git       ", kGitCommit, "\n  compiler  ", PLAIT_COMPILER, ", ", PLAIT_BUILD_TYPE,
              "\n  torch     ", torch.version.empty() ? "unknown version" : torch.version, " (", torch.path, ")",
-             "\n  CPU       shared memory; Gloo of torch", "\n  CUDA      ",
+             "\n  CPU       shared memory; Gloo of torch", mpi_text(), "\n  CUDA      ",
              plugin.empty() ? std::string("no plugin (libplait_cuda.so)")
                             : cat("NCCL ", nccl.empty() ? "of unknown version" : nccl, " (", plugin, ")"),
              "\n");
