@@ -6,6 +6,7 @@
 #include "plait/base/error.h"
 #include "plait/comm/autograd.h"
 #include "plait/plan/partition.h"
+#include "plait/tensor/matrix_product.h"
 #include "plait/tensor_parallel/products.h"
 
 namespace plait {
@@ -34,27 +35,19 @@ at::Tensor fuse(const std::vector<Parameter*>& parts, at::Tensor Parameter::*fie
 at::Tensor linear_forward(const at::Tensor& x, const LinearWeights& w, LinearMode mode, const TensorParallelContext& c) {
   bool parallel = c.size() > 1;
   if (mode == LinearMode::kRow) {
-    at::Tensor y;
-    if (parallel) {
-      detail::Summing summing = detail::begin_summed_product(x, w.weight.t(), c);
-      summing.work->wait();
-      y = summing.result;
-    } else {
-      y = at::mm(x, w.weight.t());
-    }
-    if (w.bias.defined()) y.add_(w.bias);
-    return y;
+    if (!parallel) return matrix_product(x, w.weight.t(), w.bias);
+    detail::Summing summing = detail::begin_summed_product(x, w.weight.t(), c);
+    summing.work->wait();
+    if (w.bias.defined()) summing.result.add_(w.bias);
+    return summing.result;
   }
   if (parallel && mode == LinearMode::kColumn && c.sequence_parallel) return detail::gathered_product(x, w.weight.t(), w.bias, c, nullptr);
-  return w.bias.defined() ? at::addmm(w.bias, x, w.weight.t()) : at::mm(x, w.weight.t());
+  return matrix_product(x, w.weight.t(), w.bias);
 }
 
 // gradient += dy^T x, in the gradient's own type.
 void add_weight_gradient(const LinearWeights& w, const at::Tensor& dy, const at::Tensor& x) {
-  at::NoGradGuard no_grad;
-  at::Tensor gradient = w.weight_gradient;
-  if (gradient.scalar_type() == dy.scalar_type()) gradient.addmm_(dy.t(), x);
-  else gradient.add_(at::mm(dy.t(), x));
+  add_matrix_product(w.weight_gradient, dy.t(), x);
   w.weight_done();
 }
 
@@ -112,7 +105,7 @@ struct ParallelLinearFunction : torch::autograd::Function<ParallelLinearFunction
     } else if (parallel && mode == LinearMode::kRow && c.sequence_parallel) {
       dx = detail::gathered_product(dy, w->weight, {}, c, &dy_full);
     } else {
-      dx = at::mm(dy, w->weight);
+      dx = matrix_product(dy, w->weight);
     }
     add_bias_gradient(*w, dy);
     if (c.weight_gradients) c.weight_gradients->run_or_defer([w, dy_full, x_full] { add_weight_gradient(*w, dy_full, x_full); });

@@ -4,16 +4,15 @@
 
 #include "plait/base/error.h"
 #include "plait/comm/row_exchange.h"
+#include "plait/tensor/matrix_product.h"
 
 namespace plait::detail {
 namespace {
 
 at::Tensor piece_of(const at::Tensor& x, const Span& rows) { return x.narrow(0, rows.begin, rows.size); }
 
-void multiply_into(at::Tensor out, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias) {
-  if (x.size(0) == 0) return;
-  if (bias.defined()) at::addmm_out(out, bias, x, matrix);
-  else at::mm_out(out, x, matrix);
+void multiply_into(const at::Tensor& out, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias) {
+  if (x.size(0) > 0) matrix_product_into(out, x, matrix, bias);
 }
 
 at::Tensor empty_whole(const at::Tensor& own, const TensorParallelContext& c) {
@@ -102,7 +101,7 @@ Summing begin_summed_product(const at::Tensor& x, const at::Tensor& matrix, cons
   at::NoGradGuard no_grad;
   PLAIT_CHECK(!c.sequence_parallel || x.size(0) % c.size() == 0, x.size(0), " rows over ", c.size(), " tensor ranks");
   if (c.p2p) return sum_by_pieces(x, matrix, c);
-  at::Tensor product = at::mm(x, matrix);
+  at::Tensor product = matrix_product(x, matrix);
   if (!c.sequence_parallel) return {product, c.group->all_reduce(product)};
   at::Tensor own = at::empty({product.size(0) / c.size(), product.size(1)}, product.options());
   return {own, c.group->reduce_scatter(own, product)};

@@ -1,7 +1,7 @@
 // The products of a parallel linear layer together with the messages they need, in both styles of train.comm.priority.tensor_parallel.
 // collective: one product and one collective. p2p: row by row piece of the members, so that one piece travels while the next is computed.
-// A product of some rows may differ from the same rows of the whole product in the last bits: the BLAS picks its kernel by shape. All that
-// is not rounding inside a product is bit-equal between the styles.
+// Both styles give the same bits where the product is our own (plait/tensor/matrix_product.h). Else the product of some rows may differ from
+// the same rows of the whole product in the last bits, because the BLAS picks its kernel by shape; that is the only difference.
 // Rank rule: all ranks of the tensor group call in the same order.
 #pragma once
 
