@@ -30,6 +30,7 @@ struct DoctorFlags {
   int64_t num_ranks = 1;  // of this machine, without a launcher
   bool several_nodes = false;
   MachineCheck launcher;
+  std::string placement;  // what train.cpu_affinity auto does with several ranks of this machine
 };
 
 int64_t whole_number(const std::string& name, const std::string& text, int64_t least, int64_t most) {
@@ -105,6 +106,8 @@ HostReport look_at_this_machine(const DoctorFlags& flags) {
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
   HostReport report{name, check_machine(flags.use)};
+  for (auto& check : report.checks)
+    if (check.name == "cores" && !flags.placement.empty()) check.found += "; " + flags.placement;
   report.checks.push_back(flags.launcher);
   report.checks.insert(report.checks.begin() + 4, check_gpus(flags.use, !cuda_plugin_path().empty()));
   report.checks.insert(report.checks.begin() + 5, {check_torch(), check_nccl()});
@@ -191,6 +194,9 @@ int doctor_command(int argc, char** argv) {
   const auto& launched = place.launched;
   DoctorFlags flags = doctor_flags(given, launched);
   flags.launcher = check_launcher(launched, problem);
+  RankEnvironment rank = launched.value_or(RankEnvironment{});
+  if (!launched) rank.local_world_size = flags.num_ranks;
+  if (rank.local_world_size > 1) flags.placement = planned_placement(Config{}, rank).reason;
   if (!launched && flags.several_nodes) become_launcher(given, flags);
   if (!launched && flags.num_ranks == 1) {
     DoctorReport report;
@@ -199,6 +205,7 @@ int doctor_command(int argc, char** argv) {
     return exit_code(report);
   }
   Config config;
+  config.train.cpu_affinity = Affinity::kNone;  // the machine is looked at as it is
   config.train.distributed.data_parallel_size = launched ? launched->world_size : flags.num_ranks;
   if (auto device = given.value("device"); !device.empty()) {
     if (device != "auto" && device != "cpu" && device != "cuda") throw_error(ExitCode::kUsage, "--device ", device, ": auto, cpu or cuda");

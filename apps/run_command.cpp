@@ -16,6 +16,8 @@
 #include "plait/base/log.h"
 #include "plait/comm/cuda_plugin.h"
 #include "plait/comm/launch.h"
+#include "plait/comm/mpi_plugin.h"
+#include "plait/elastic/cpu_placement.h"
 #include "plait/elastic/local_launcher.h"
 #include "plait/elastic/pet_environment.h"
 #include "plait/elastic/plait_variables.h"
@@ -53,7 +55,7 @@ void refuse_empty_paths(const CommandLine& command) {
   }
 }
 
-// auto | shm | gloo | nccl -> what carries the messages of this run's device.
+// auto | shm | gloo | nccl | mpi -> what carries the messages of this run's device.
 std::string resolve_backend(const Config& config) {
   const std::string& wish = config.train.comm.backend;
   const bool cuda = resolve_device(config) == "cuda";
@@ -62,6 +64,18 @@ std::string resolve_backend(const Config& config) {
     throw_error(ExitCode::kUsage, "train.comm.backend ", wish, config.where("train.comm.backend"), " does not carry tensors of device ",
                 cuda ? "cuda" : "cpu", "; nearest valid value ", cuda ? "nccl" : "auto");
   return wish;
+}
+
+// Before any file is read: ranks that no MPI launcher started cannot meet over MPI.
+void refuse_mpi_without_launcher(const Config& config, const RunPlace& place) {
+  if (config.train.comm.backend != "mpi" || layout_of(config).world_size() == 1) return;
+  const std::string launcher = place.launched ? place.launched->launcher : "plait itself";
+  const bool starts_mpi = launcher == "OpenMPI" || launcher == "MPICH" || launcher == "Slurm";
+  if (!starts_mpi || detail::mpi_plugin_of_launcher().empty())
+    throw_error(ExitCode::kUsage, "train.comm.backend mpi", config.where("train.comm.backend"),
+                " needs ranks that an MPI launcher starts (mpirun -n ", layout_of(config).world_size(),
+                " plait train ..., or srun --mpi=pmix); here ", launcher, " starts them; nearest valid value auto");
+  detail::mpi_plugin_path();
 }
 
 RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment& env) {
@@ -82,6 +96,8 @@ RendezvousOptions rendezvous_options(const Config& config, const RankEnvironment
   o.rendezvous_timeout = env.rendezvous_timeout;
   o.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.train.comm_timeout_seconds * 1000));
   o.backend = resolve_backend(config);
+  if (config.train.comm.priority.tensor_parallel == CommStyle::kP2P) o.urgent_groups.push_back("tensor");
+  if (config.train.comm.priority.data_parallel == CommStyle::kP2P) o.urgent_groups.push_back("data");
   // The torch launcher's store outlives a restart: each attempt meets under keys of its own.
   if (env.foreign_store && env.restart_count > 0) o.key_prefix = cat("attempt_", env.restart_count);
   return o;
@@ -121,6 +137,9 @@ int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& wa
   control.enter(RankPhase::kConnect);
   install_caching_allocator();
   const int num_threads = threads_of_rank(env.local_world_size);
+  // Before torch's pool exists: its threads take over where this one may run.
+  CpuPlacement placement = pin_rank(config.train.cpu_affinity, env, num_threads);
+  if (!placement.cores.empty() && env.rank == 0) log_info(placement.reason + " (train.cpu_affinity)");
   try_threads(num_threads);
   at::set_num_threads(num_threads);
   RendezvousOptions options = rendezvous_options(config, env);
@@ -252,7 +271,10 @@ Config load_command_config(const CommandFlags& flags, const RunPlace& place) {
   std::vector<std::string> notices;
   if (place.launched) notices = place.launched->notices;
   Config config = load_launched_config(flags, place, &notices);
-  if (!flags.print_config) settle_thread_waiting(config, place.launched.has_value());
+  if (!flags.print_config) {
+    refuse_mpi_without_launcher(config, place);
+    settle_thread_waiting(config, place.launched.has_value());
+  }
   if (place.talks())
     for (const auto& line : notices) log_info(line);
   return config;
@@ -268,6 +290,10 @@ void refuse_crowd(const Config& config, const RunPlace& place) {
               " x pipeline_parallel_size ", d.pipeline_parallel_size, config.where("train.distributed.pipeline_parallel_size"), " = ",
               world, " ranks on this machine, which has ", cores, " cores: more than ", most,
               " are not started without being asked for; if they are meant: plait launch --nproc_per_node ", world, " -- plait train ...");
+}
+
+CpuPlacement planned_placement(const Config& config, const RankEnvironment& env) {
+  return plan_placement(config.train.cpu_affinity, env, threads_of_rank(env.local_world_size));
 }
 
 std::string resolve_device(const Config& config) {

@@ -10,6 +10,7 @@
 #include "plait/base/run_control.h"
 #include "plait/comm/mesh.h"
 #include "plait/config/load_config.h"
+#include "plait/elastic/cpu_placement.h"
 #include "plait/elastic/environment.h"
 #include "plait/elastic/rank_watch.h"
 #include "plait/train/run_inputs.h"
@@ -63,6 +64,9 @@ using RankBody = std::function<int(Mesh& mesh, const std::function<void(const st
 // Runs `body` on every rank of the layout: in this process when there is one rank or a launcher started us, else in forked local ranks.
 // Ranks that a launcher started read their files themselves: they compare what `inputs` (null: none) hold. Returns the exit code.
 int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir, const RunInputs* inputs, const RankBody& body);
+
+// What train.cpu_affinity will do with a rank that is started like this; nothing is done yet.
+CpuPlacement planned_placement(const Config& config, const RankEnvironment& env);
 
 // auto | cpu | cuda -> the device of this rank. Error(kResource) when cuda is asked for and not possible.
 std::string resolve_device(const Config& config);

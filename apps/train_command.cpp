@@ -12,6 +12,7 @@
 #include "plait/base/log.h"
 #include "plait/config/validate.h"
 #include "plait/plan/layout_check.h"
+#include "plait/train/trace.h"
 #include "plait/train/trainer.h"
 #include "plait/train/work_dir.h"
 
@@ -29,6 +30,7 @@ void report(const TrainSummary& s, const std::function<void(const std::string&)>
     line += text;
   }
   say(line);
+  for (const auto& row : s.step_table) say(row);
   if (s.last_evaluation) say("evaluation: " + json_line(result_fields(*s.last_evaluation)));
   say("last weights: " + s.output_folder);
   if (!s.best_folder.empty()) say("best weights: " + s.best_folder);
@@ -84,6 +86,7 @@ int train_command(int argc, char** argv) {
   RunInputs inputs;
   before_meeting(config, place, [&] {
     if (talks) {
+      check_trace_file(config);
       work_dir = std::make_unique<WorkDir>(config.train.work_dir);
       write_file_atomically(work_dir->file("config.resolved.yaml"), print_config(config));
     }

@@ -62,9 +62,13 @@ CpuPlacement place_rank(Affinity wish, const RankEnvironment& env, int64_t threa
   return {{first, first + threads_per_rank}, cat(ranks, ": each rank stays on its own")};
 }
 
-CpuPlacement pin_rank(Affinity wish, const RankEnvironment& env, int64_t threads_per_rank) {
+CpuPlacement plan_placement(Affinity wish, const RankEnvironment& env, int64_t threads_per_rank) {
   auto is_set = [](const std::string& name) { return process_variable(name).has_value(); };
-  CpuPlacement placement = place_rank(wish, env, threads_per_rank, allowed_cores(), ::sysconf(_SC_NPROCESSORS_ONLN), is_set);
+  return place_rank(wish, env, threads_per_rank, allowed_cores(), ::sysconf(_SC_NPROCESSORS_ONLN), is_set);
+}
+
+CpuPlacement pin_rank(Affinity wish, const RankEnvironment& env, int64_t threads_per_rank) {
+  CpuPlacement placement = plan_placement(wish, env, threads_per_rank);
   if (placement.cores.empty()) return placement;
   CoreSet set;
   for (int core : placement.cores) CPU_SET_S(static_cast<size_t>(core), set.size(), set.words.data());

@@ -27,7 +27,10 @@ struct CpuPlacement {
 CpuPlacement place_rank(Affinity wish, const RankEnvironment& env, int64_t threads_per_rank, const std::vector<int>& allowed,
                         int64_t num_online, const std::function<bool(const std::string&)>& variable_is_set);
 
-// The same for this process, and done: the calling thread, and threads it starts from now on, run on the rank's cores only. A system that
+// The same for this process as it is.
+CpuPlacement plan_placement(Affinity wish, const RankEnvironment& env, int64_t threads_per_rank);
+
+// The same, and done: the calling thread, and threads it starts from now on, run on the rank's cores only. A system that
 // refuses leaves the rank unpinned, and `reason` says so.
 CpuPlacement pin_rank(Affinity wish, const RankEnvironment& env, int64_t threads_per_rank);
 

@@ -8,6 +8,7 @@
 #include "plait/data/micro_batches.h"
 #include "plait/tensor/allocator.h"
 #include "plait/train/evaluate.h"
+#include "plait/train/flops.h"
 #include "plait/train/load_model.h"
 #include "plait/train/stop.h"
 
@@ -37,19 +38,37 @@ double value_of_rank_0(double value, const Mesh& mesh, at::Device device) {
 
 Trainer::Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say,
                  const RunControl& control)
-    : in_(inputs), mesh_(mesh), device_(device), say_(mesh.rank() == 0 ? say : [](const std::string&) {}), control_(control),
-      fault_(read_fault()), model_(load_model(inputs, mesh, device, /*training=*/true, say_)),
+    : in_(inputs), config_(inputs.config), mesh_(mesh), device_(device), say_(mesh.rank() == 0 ? say : [](const std::string&) {}),
+      control_(control), fault_(read_fault()),
       plan_(plan_steps(inputs.train.size(), inputs.config.train.batch_size, inputs.config.train.max_epochs, inputs.config.train.max_steps)),
-      step_(std::make_unique<TrainStep>(inputs.config, *model_, mesh, plan_.num_steps, plan_.steps_per_epoch)),
       saved_(inputs.config.train, plan_), progress_(inputs.config.train, mesh.rank() == 0) {
+  build();
   apply_fault(fault_, mesh.rank(), "start");
   if (mesh.rank() == 0) metrics_ = std::make_unique<MetricsLog>(in_.config.train.work_dir + "/metrics.jsonl");
   const std::string& events = in_.config.train.tensorboard.dir;
   if (mesh.rank() == 0 && !events.empty()) events_ = std::make_unique<EventFile>(events);
-  if (fault_ && fault_->action == "overflow" && fault_->rank == mesh.rank())
+}
+
+void Trainer::build() {
+  trace_.reset();
+  step_.reset();
+  model_.reset();
+  model_ = load_model(in_, mesh_, device_, /*training=*/true, say_, &config_);
+  step_ = std::make_unique<TrainStep>(config_, *model_, mesh_, plan_.num_steps, plan_.steps_per_epoch);
+  trace_.emplace(config_, plan_.num_steps, step_->profiler(), mesh_, [this](const std::string& line) {
+    progress_.break_line();
+    say_(line);
+  });
+  if (fault_ && fault_->action == "overflow" && fault_->rank == mesh_.rank())
     step_->set_local_gradient_observer([this, now = int64_t{0}](ParameterStore& store) mutable {
       if (++now == fault_->step) store.flat_gradients().narrow(0, 0, 1).fill_(std::numeric_limits<double>::infinity());
     });
+}
+
+void Trainer::settle() {
+  if (changed_) build();
+  changed_ = false;
+  settled_ = true;
 }
 
 StepInput Trainer::step_input(const std::vector<int64_t>& rows, int64_t step) const {
@@ -64,11 +83,13 @@ StepInput Trainer::step_input(const std::vector<int64_t>& rows, int64_t step) co
   return input;
 }
 
-void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, int64_t num_tokens, double seconds) {
+void Trainer::write_step(int64_t step, const StepResult& r, const std::vector<int64_t>& rows, double flops) {
   if (!metrics_) return;
   double epoch = static_cast<double>(step + 1) / static_cast<double>(plan_.steps_per_epoch);
+  const double seconds = r.times.step_seconds;
+  const int64_t num_tokens = count_tokens(in_.train, rows);
   double rate = static_cast<double>(num_tokens) / seconds;
-  auto samples = static_cast<double>(plan_.samples_before_step(step) + num_rows);
+  auto samples = static_cast<double>(plan_.samples_before_step(step) + static_cast<int64_t>(rows.size()));
   std::vector<std::pair<std::string, double>> fields = {{"step", static_cast<double>(step + 1)},
                                                         {"epoch", epoch},
                                                         {"loss", r.loss},
@@ -85,6 +106,12 @@ void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, in
                                                         {"data_seconds", r.times.data_seconds},
                                                         {"other_seconds", r.times.other_seconds},
                                                         {"hidden_communication_seconds", r.times.hidden_communication_seconds}};
+  if (peak_flops_ > 0) fields.emplace_back("mfu", flops / seconds / peak_flops_);
+  if (r.compression) {
+    fields.emplace_back("bytes_sent", r.compression->bytes_sent);
+    fields.emplace_back("bytes_saved", r.compression->bytes_saved);
+    if (r.compression->error) fields.emplace_back("compression_error", *r.compression->error);
+  }
   if (step_->loss_scaler().enabled()) {
     fields.emplace_back("loss_scale", r.loss_scale);
     fields.emplace_back("skipped", r.skipped ? 1 : 0);
@@ -98,6 +125,7 @@ void Trainer::write_step(int64_t step, const StepResult& r, int64_t num_rows, in
 void Trainer::train_one_step(int64_t step, EpochOrder& order) {
   control_.enter_step(step + 1);
   apply_fault(fault_, mesh_.rank(), "step", step + 1);
+  trace_->before_step(step + 1);
   step_->profiler().begin_step(step + 1);
   std::vector<int64_t> rows;
   StepInput input;
@@ -110,7 +138,11 @@ void Trainer::train_one_step(int64_t step, EpochOrder& order) {
   r.times = step_->profiler().end_step();
   summary_.train_seconds += r.times.step_seconds;
   summary_.last_loss = r.loss;
-  write_step(step, r, static_cast<int64_t>(rows.size()), count_tokens(in_.train, rows), r.times.step_seconds);
+  double flops = 0;
+  if (peak_flops_ > 0) flops = step_flops(model_->shape, model_->head, in_.train, rows);
+  report_.add(r.times, flops);
+  write_step(step, r, rows, flops);
+  trace_->after_step(step + 1);
 }
 
 bool Trainer::evaluation_due(int64_t step) const {
@@ -169,6 +201,7 @@ void Trainer::save_now(int64_t step) {
 
 bool Trainer::stops(int signal, int64_t step) {
   if (signal == 0) return false;
+  trace_->finish();
   summary_.stop_signal = signal;
   summary_.num_steps = step + 1;
   progress_.break_line();
@@ -178,9 +211,11 @@ bool Trainer::stops(int signal, int64_t step) {
 }
 
 TrainSummary Trainer::run() {
+  settle();
   const TrainConfig& c = in_.config.train;
   EpochOrder order(plan_.num_rows, c.seed, c.shuffle);
   say_(cat("training ", plan_.num_steps, " steps of ", c.batch_size, " rows (", plan_.steps_per_epoch, " an epoch), ", order.describe()));
+  if (c.profile.mfu) peak_flops_ = measure_matrix_rate(mesh_, device_, model_->compute_type);
   std::optional<HeedStop> heed(control_.stop);
   StopAgreement stop(control_.stop, mesh_, device_);
   for (int64_t step = 0; step < plan_.num_steps; ++step) {
@@ -194,10 +229,12 @@ TrainSummary Trainer::run() {
     if ((evaluates || saves) && stops(stop.now(), step)) return summary_;
   }
   heed.reset();
+  trace_->finish();
   control_.enter(RankPhase::kExport);
   apply_fault(fault_, mesh_.rank(), "export");
   summary_.output_folder = c.work_dir + "/output";
   export_folder(*model_, in_, mesh_, summary_.output_folder);
+  summary_.step_table = report_.lines(mesh_, device_, peak_flops_);
   summary_.peak_bytes = largest_over_ranks(memory_stats().peak_bytes, mesh_, device_);
   return summary_;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plait/base/run_control.h"
 #include "plait/comm/mesh.h"
@@ -17,6 +18,8 @@
 #include "plait/train/progress.h"
 #include "plait/train/run_inputs.h"
 #include "plait/train/saved_weights.h"
+#include "plait/train/step_report.h"
+#include "plait/train/trace.h"
 #include "plait/train/train_step.h"
 
 namespace plait {
@@ -30,6 +33,7 @@ struct TrainSummary {
   std::string output_folder, best_folder;  // best_folder empty without evaluation
   double train_seconds = 0;                // steps only
   int64_t peak_bytes = 0;                  // tensors, the largest rank; 0 when the caching allocator is not installed
+  std::vector<std::string> step_table;     // where the time of a step went, and MFU where it was asked for: lines for people
   int stop_signal = 0;                     // the run was asked to end and did after num_steps; output_folder is empty then
 };
 
@@ -40,14 +44,26 @@ class Trainer {
   Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say,
           const RunControl& control = {});
 
+  // The messages of this run, in the words of the settings; on every rank alike, before run(), model() and step(). They stand for settings:
+  // axis tensor_parallel | data_parallel, style p2p | collective | auto (train.comm.priority).
+  void set_comm_priority(const std::string& axis, const std::string& style);
+  // none | bf16 | fp16 | fp8 | powersgd | topk | nccl, for gradient buckets of at least `threshold_bytes` (train.comm.compression).
+  // Both: Error(kUsage) for a word nobody knows, with the known ones; for what contradicts other settings; and when it comes too late.
+  void enable_comm_compression(const std::string& algorithm, int64_t threshold_bytes = CommCompressionConfig{}.threshold_bytes);
+
   // Trains, evaluates, exports. Errors: Error(kNonFinite), kResource, and what communication throws.
   TrainSummary run();
 
   // For programs of their own.
-  ParallelModel& model() { return *model_; }
-  TrainStep& step() { return *step_; }
+  ParallelModel& model() { return settle(), *model_; }
+  TrainStep& step() { return settle(), *step_; }
 
  private:
+  // Model and step as config_ says.
+  void build();
+  // Builds anew when a call has changed the messages; from here on it is too late for them.
+  void settle();
+  void change_messages(const std::string& call, const std::string& setting, const CommConfig& wish);
   bool stops(int signal, int64_t step);
   void train_one_step(int64_t step, EpochOrder& order);
   bool evaluation_due(int64_t step) const;
@@ -56,9 +72,11 @@ class Trainer {
   void report_evaluation(int64_t step, const EvalResult& result);
   void save_now(int64_t step);
   StepInput step_input(const std::vector<int64_t>& rows, int64_t step) const;
-  void write_step(int64_t step, const StepResult& result, int64_t num_rows, int64_t num_tokens, double seconds);
+  void write_step(int64_t step, const StepResult& result, const std::vector<int64_t>& rows, double flops);
 
   const RunInputs& in_;
+  Config config_;  // in_.config, with the messages that were asked for by calls
+  bool changed_ = false, settled_ = false;
   Mesh& mesh_;
   at::Device device_;
   std::function<void(const std::string&)> say_;
@@ -70,6 +88,9 @@ class Trainer {
   std::unique_ptr<MetricsLog> metrics_;  // rank 0
   std::unique_ptr<EventFile> events_;    // rank 0, where asked for
   std::optional<EarlyStop> early_stop_;
+  std::optional<StepTrace> trace_;
+  StepReport report_;
+  double peak_flops_ = 0;  // of all ranks together; 0 = not measured
   SavedWeights saved_;
   Progress progress_;
   TrainSummary summary_;
