@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "plait/base/error.h"
+#include "plait/comm/shared_buffer.h"
 #include "plait/tensor/profiler.h"
 
 namespace plait::detail {
@@ -105,7 +106,7 @@ c10d::ReduceOp backend_op(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-class BackendGroup : public ProcessGroup {
+class BackendGroup : public ProcessGroup, public BufferMaker {
  public:
   BackendGroup(c10::intrusive_ptr<c10d::Backend> backend, GroupInfo info)
       : backend_(std::move(backend)), info_(std::make_shared<GroupInfo>(std::move(info))) {}
@@ -170,6 +171,11 @@ class BackendGroup : public ProcessGroup {
         source);
   }
 
+  at::Tensor make_buffer(int64_t elements, at::ScalarType type) override {
+    auto* maker = dynamic_cast<BufferMaker*>(backend_.get());
+    return maker ? maker->make_buffer(elements, type) : at::zeros({elements}, at::TensorOptions().dtype(type).device(info_->device));
+  }
+
   void barrier() override {
     if (!backend_) return;
     guarded(*info_, Operation{"barrier", 0, at::kByte}, "", [&] { backend_->barrier(c10d::BarrierOptions())->wait(); });
@@ -208,3 +214,12 @@ ProcessGroupPtr make_backend_group(c10::intrusive_ptr<c10d::Backend> backend, st
 }
 
 }  // namespace plait::detail
+
+namespace plait {
+
+at::Tensor shared_zeros(ProcessGroup& group, int64_t elements, at::ScalarType type) {
+  auto* maker = dynamic_cast<detail::BufferMaker*>(&group);
+  return maker ? maker->make_buffer(elements, type) : at::zeros({elements}, at::TensorOptions().dtype(type).device(group.device()));
+}
+
+}  // namespace plait

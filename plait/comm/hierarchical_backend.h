@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plait/comm/reduce_kernels.h"
+#include "plait/comm/shared_buffer.h"
 #include "plait/comm/shm_rank.h"
 
 namespace plait::detail {
@@ -29,7 +30,7 @@ struct HierarchyLinks {
   c10::intrusive_ptr<c10d::Backend> all;      // for messages between machines
 };
 
-class HierarchicalBackend : public c10d::Backend {
+class HierarchicalBackend : public c10d::Backend, public BufferMaker {
  public:
   HierarchicalBackend(std::shared_ptr<ShmRank> own, HierarchyLinks links, int group_rank, int size);
   // Waits a moment for the operation under way; those not begun are dropped.
@@ -44,6 +45,7 @@ class HierarchicalBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
+  at::Tensor make_buffer(int64_t elements, at::ScalarType type) override { return own_->loans().lend(elements, type); }
 
  private:
   class Steps;                           // the collectives, one after the other

@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "plait/comm/shared_buffer.h"
 #include "plait/comm/shm_channel.h"
 #include "plait/comm/shm_collectives.h"
 #include "plait/comm/shm_rank.h"
 
 namespace plait::detail {
 
-class ShmBackend : public c10d::Backend, private ShmProgress {
+class ShmBackend : public c10d::Backend, public BufferMaker, private ShmProgress {
  public:
   // Collective over `members` (global ranks by group rank), all on one machine.
   ShmBackend(std::shared_ptr<ShmRank> rank, c10d::Store& store, std::vector<int64_t> members, int group_rank);
@@ -30,6 +31,7 @@ class ShmBackend : public c10d::Backend, private ShmProgress {
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
+  at::Tensor make_buffer(int64_t elements, at::ScalarType type) override { return own_->loans().lend(elements, type); }
 
  private:
   bool progress() override;

@@ -55,8 +55,12 @@ struct alignas(64) ShmCollectives::Seat {
   std::atomic<uint64_t> staged;   // pieces whose slot is filled
   std::atomic<uint64_t> reduced;  // pieces of two meetings whose part is summed
   std::atomic<uint64_t> done;     // pieces of which this rank reads nothing any more
-  std::atomic<uint32_t> waits_for_slot;
-  alignas(64) ShmCall calls[kSlots];  // of the piece in that slot
+  std::atomic<uint32_t> waits_for_done;
+  struct Posted {
+    ShmCall call;
+    ShmLoan loan;
+  };
+  alignas(64) Posted posted[kSlots];  // of the operation whose first piece has that slot
 };
 
 size_t ShmCollectives::area_bytes(int size) {
@@ -93,6 +97,9 @@ std::shared_ptr<ShmCollective> ShmCollectives::post(ShmCall call, const at::Tens
   if (c.piece > kPartElements) c.piece = c.piece / kPartElements * kPartElements;
   c.num_pieces = static_cast<uint64_t>(std::max<int64_t>(1, (c.whole + c.piece - 1) / c.piece));
   c.two_meetings = call.kind == ShmKind::kAllReduce && c.whole * c.element_size > kOneMeetingBytes;
+  const bool is_read = call.kind != ShmKind::kBroadcast || call.root == rank_;
+  if (input.defined() && is_read && c.whole * c.element_size > kOneMeetingBytes)
+    c.own = own_.loans().find(input.const_data_ptr(), input.nbytes());
   for (const auto& earlier : operations_)
     for (const auto& theirs : {earlier->input, earlier->output})
       c.after_others = c.after_others || share_memory(theirs, input) || share_memory(theirs, output);
@@ -118,18 +125,26 @@ void ShmCollectives::publish(std::atomic<uint64_t> Seat::*counter) {
   if (least(counter) <= before) return;
   const bool done = counter == &Seat::done;  // rarely waited for
   for (int r = 0; r < size_; ++r)
-    if (r != rank_ && (!done || seats_[r].waits_for_slot.load(std::memory_order_seq_cst))) ring(r);
+    if (r != rank_ && (!done || seats_[r].waits_for_done.load(std::memory_order_seq_cst))) ring(r);
 }
 
-bool ShmCollectives::slot_free(uint64_t piece) {
-  auto free = [&] { return least(&Seat::done) + kSlots > piece; };
-  std::atomic<uint32_t>& waits = seats_[rank_].waits_for_slot;
-  if (!free()) {
+// Every rank is done with the first `pieces` of the group; or the others will ring when that may have changed.
+bool ShmCollectives::all_done(uint64_t pieces) {
+  auto done = [&] { return least(&Seat::done) >= pieces; };
+  std::atomic<uint32_t>& waits = seats_[rank_].waits_for_done;
+  if (!done()) {
     waits.store(1, std::memory_order_seq_cst);
-    if (!free()) return false;
+    if (!done()) return false;
   }
   if (waits.load(std::memory_order_relaxed)) waits.store(0, std::memory_order_relaxed);
   return true;
+}
+
+// What `rank` put into its slot at that element of a piece, or has in its lent input at that element.
+const char* ShmCollectives::input_of(const ShmCollective& c, int rank, uint64_t index, int64_t in_slot, int64_t in_tensor) const {
+  if (rank == rank_) return element_at(c.input, in_tensor);
+  char* lent = c.lent[static_cast<size_t>(rank)];
+  return lent ? lent + in_tensor * c.element_size : slot(rank, c.first_piece + index) + in_slot * c.element_size;
 }
 
 void ShmCollectives::stage(ShmCollective& c, uint64_t index) {
@@ -137,7 +152,7 @@ void ShmCollectives::stage(ShmCollective& c, uint64_t index) {
   const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
   char* to = slot(rank_, piece);
   auto put = [&](int64_t at, int64_t from, int64_t count) {
-    if (count > 0) copy_bytes(to + at * c.element_size, element_at(c.input, from), count * c.element_size);
+    if (count > 0 && c.own.serial == 0) copy_bytes(to + at * c.element_size, element_at(c.input, from), count * c.element_size);
   };
   switch (c.call.kind) {
     case ShmKind::kAllReduce:
@@ -159,15 +174,19 @@ void ShmCollectives::stage(ShmCollective& c, uint64_t index) {
       break;
     case ShmKind::kBarrier: break;
   }
-  if (index == 0) seats_[rank_].calls[piece % kSlots] = c.call;
+  if (index == 0) seats_[rank_].posted[piece % kSlots] = {c.call, c.own};
 }
 
 bool ShmCollectives::calls_agree(ShmCollective& c) {
+  c.lent.assign(static_cast<size_t>(size_), nullptr);
   for (int r = 0; r < size_; ++r) {
-    const ShmCall& other = seats_[r].calls[c.first_piece % kSlots];
-    if (other == c.call) continue;
+    const Seat::Posted& other = seats_[r].posted[c.first_piece % kSlots];
+    if (other.call == c.call) {
+      if (r != rank_ && other.loan.serial > 0) c.lent[static_cast<size_t>(r)] = own_.loans().reach(other.loan);
+      continue;
+    }
     c.broken = cat("ranks ", join(members_), " disagree on operation ", c.sequence, ": rank ", members_[static_cast<size_t>(r)], " calls ",
-                   shm_call_text(other), ", rank ", members_[static_cast<size_t>(rank_)], " calls ", shm_call_text(c.call));
+                   shm_call_text(other.call), ", rank ", members_[static_cast<size_t>(rank_)], " calls ", shm_call_text(c.call));
     return false;
   }
   return true;
@@ -179,25 +198,26 @@ void ShmCollectives::reduce(const ShmCollective& c, int64_t elements) {
 }
 
 void ShmCollectives::reduce_part(ShmCollective& c, uint64_t index) {
-  const uint64_t piece = c.first_piece + index;
   const int64_t begin = static_cast<int64_t>(index) * c.piece;
   const Span own = part_of(std::min(c.whole - begin, c.piece), rank_, size_);
   if (own.begin == own.end) return;
   inputs_.clear();
-  for (int r = 0; r < size_; ++r)
-    inputs_.push_back(r == rank_ ? element_at(c.input, begin + own.begin) : slot(r, piece) + own.begin * c.element_size);
-  outputs_ = {result(piece) + own.begin * c.element_size, element_at(c.output, begin + own.begin)};
+  for (int r = 0; r < size_; ++r) inputs_.push_back(input_of(c, r, index, own.begin, begin + own.begin));
+  outputs_ = {element_at(c.output, begin + own.begin)};
+  if (c.own.serial == 0) outputs_.push_back(result(c.first_piece + index) + own.begin * c.element_size);
   reduce(c, own.end - own.begin);
 }
 
 // The parts that the others summed.
 void ShmCollectives::gather_parts(ShmCollective& c, uint64_t index) {
   const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
-  const Span own = part_of(elements, rank_, size_);
-  const char* from = result(c.first_piece + index);
-  copy_bytes(element_at(c.output, begin), from, own.begin * c.element_size);
-  if (elements > own.end)
-    copy_bytes(element_at(c.output, begin + own.end), from + own.end * c.element_size, (elements - own.end) * c.element_size);
+  for (int r = 0; r < size_; ++r) {
+    const Span part = part_of(elements, r, size_);
+    if (r == rank_ || part.begin == part.end) continue;
+    const char* lent = c.lent[static_cast<size_t>(r)];
+    const char* from = lent ? lent + (begin + part.begin) * c.element_size : result(c.first_piece + index) + part.begin * c.element_size;
+    copy_bytes(element_at(c.output, begin + part.begin), from, (part.end - part.begin) * c.element_size);
+  }
 }
 
 void ShmCollectives::sum_slots(ShmCollective& c, uint64_t index) {
@@ -206,15 +226,13 @@ void ShmCollectives::sum_slots(ShmCollective& c, uint64_t index) {
   const bool scatter = c.call.kind == ShmKind::kReduceScatter;
   const int64_t in_slot = scatter ? rank_ * elements : 0, in_input = begin + (scatter ? rank_ * c.whole : 0);
   inputs_.clear();
-  for (int r = 0; r < size_; ++r)
-    inputs_.push_back(r == rank_ ? element_at(c.input, in_input) : slot(r, c.first_piece + index) + in_slot * c.element_size);
+  for (int r = 0; r < size_; ++r) inputs_.push_back(input_of(c, r, index, in_slot, in_input));
   outputs_ = {element_at(c.output, begin)};
   reduce(c, elements);
 }
 
-// Every slot of this piece is filled: the own output of it.
+// Every input of this piece is there, or all parts are summed: the own output of it.
 void ShmCollectives::finish(ShmCollective& c, uint64_t index) {
-  const uint64_t piece = c.first_piece + index;
   const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
   switch (c.call.kind) {
     case ShmKind::kAllReduce:
@@ -225,32 +243,41 @@ void ShmCollectives::finish(ShmCollective& c, uint64_t index) {
     case ShmKind::kAllGather:
       if (elements <= 0) break;
       for (int r = 0; r < size_; ++r)
-        copy_bytes(element_at(c.output, r * c.whole + begin), r == rank_ ? element_at(c.input, begin) : slot(r, piece),
-                   elements * c.element_size);
+        copy_bytes(element_at(c.output, r * c.whole + begin), input_of(c, r, index, 0, begin), elements * c.element_size);
       break;
     case ShmKind::kBroadcast:
       if (c.call.root != rank_ && elements > 0)
-        copy_bytes(element_at(c.output, begin), slot(c.call.root, piece), elements * c.element_size);
+        copy_bytes(element_at(c.output, begin), input_of(c, c.call.root, index, 0, begin), elements * c.element_size);
       break;
     case ShmKind::kBarrier: break;
   }
 }
 
-bool ShmCollectives::finish_next() {
+// The oldest operation when nothing of it is left to do, here or, when its input is lent, elsewhere.
+bool ShmCollectives::retire_front() {
   ShmCollective& c = *operations_.front();
-  if (c.two_meetings) {
-    if (c.finished == c.reduced || least(&Seat::reduced) <= c.first_reduction + c.finished) return false;
-  } else {
-    if (c.finished == c.staged || least(&Seat::staged) <= c.first_piece + c.finished) return false;
-    if (c.finished == 0 && !calls_agree(c)) return true;
-  }
-  finish(c, c.finished++);
-  publish(&Seat::done);
-  if (c.finished < c.num_pieces) return true;
+  if (c.finished < c.num_pieces || (c.own.serial > 0 && !all_done(c.first_piece + c.num_pieces))) return false;
   c.complete = true;
   c.input = c.output = at::Tensor();  // the owner frees it: a finished operation holds no memory
   operations_.pop_front();
   return true;
+}
+
+bool ShmCollectives::finish_next() {
+  for (const auto& operation : operations_) {
+    ShmCollective& c = *operation;
+    if (c.finished == c.num_pieces) continue;
+    if (c.two_meetings) {
+      if (c.finished == c.reduced || least(&Seat::reduced) <= c.first_reduction + c.finished) return false;
+    } else {
+      if (c.finished == c.staged || least(&Seat::staged) <= c.first_piece + c.finished) return false;
+      if (c.finished == 0 && !calls_agree(c)) return true;
+    }
+    finish(c, c.finished++);
+    publish(&Seat::done);
+    return true;
+  }
+  return false;
 }
 
 bool ShmCollectives::reduce_next() {
@@ -271,7 +298,8 @@ bool ShmCollectives::stage_next() {
     ShmCollective& c = *operation;
     if (c.staged == c.num_pieces) continue;
     if (c.after_others && operation != operations_.front()) return false;
-    if (!slot_free(c.first_piece + c.staged)) return false;
+    const uint64_t piece = c.first_piece + c.staged;
+    if (piece >= kSlots && !all_done(piece - kSlots + 1)) return false;
     stage(c, c.staged++);
     publish(&Seat::staged);
     return true;
@@ -283,7 +311,7 @@ bool ShmCollectives::stage_next() {
 bool ShmCollectives::step() {
   for (const auto& operation : operations_)
     if (!operation->broken.empty()) return false;
-  return !operations_.empty() && (finish_next() || reduce_next() || stage_next());
+  return !operations_.empty() && (retire_front() || finish_next() || reduce_next() || stage_next());
 }
 
 bool ShmCollectives::progress() {

@@ -1,7 +1,8 @@
 // ShmCollectives: the collectives of one shared-memory group. Tensors are cut into pieces; a rank stages a piece in its slot, says so in
 // its counters, and goes on when the counters of the others allow. Small operations meet once: everybody reads all slots and sums. Large
 // sums meet twice: each rank sums its part of the piece, then all copy the parts. Slots alternate over all calls of the group and are used
-// again when every rank is done with them. Sums run over group rank 0, 1, 2 ... (16-bit types in fp32, rounded once): the same bits on all
+// again when every rank is done with them. A large input in lent memory (ShmLoans) is not staged but read in place, on this rank or that;
+// its operation is complete when all have read it. Sums run over group rank 0, 1, 2 ... (16-bit types in fp32, rounded once): the same bits on all
 // ranks and in every run. Several operations may be under way; one that touches the memory of an earlier one waits for it.
 // Rank rule: all members post the same operations in the same order. Thread rule: called with the ShmRank's lock held.
 #pragma once
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "plait/comm/reduce_kernels.h"
+#include "plait/comm/shm_loans.h"
 #include "plait/comm/shm_rank.h"
 
 namespace plait::detail {
@@ -45,6 +47,8 @@ struct ShmCollective {
   bool two_meetings = false;
   bool after_others = false;                       // shares memory with an operation before it
   uint64_t staged = 0, reduced = 0, finished = 0;  // pieces
+  ShmLoan own;                                     // of its input, when the peers read that in place
+  std::vector<char*> lent;                         // by group rank: the peers' inputs; null = in their slots
   bool complete = false;
   std::string broken;
 };
@@ -62,6 +66,7 @@ class ShmCollectives {
  private:
   struct Seat;
   bool step();
+  bool retire_front();
   bool finish_next();
   bool reduce_next();
   bool stage_next();
@@ -74,7 +79,8 @@ class ShmCollectives {
   void reduce(const ShmCollective& c, int64_t elements);
   void publish(std::atomic<uint64_t> Seat::*counter);
   uint64_t least(std::atomic<uint64_t> Seat::*counter) const;
-  bool slot_free(uint64_t piece);
+  bool all_done(uint64_t pieces);
+  const char* input_of(const ShmCollective& c, int rank, uint64_t index, int64_t in_slot, int64_t in_tensor) const;
   void ring(int rank) const { own_.ring(members_[static_cast<size_t>(rank)]); }
   char* slot(int rank, uint64_t piece) const;
   char* result(uint64_t piece) const;

@@ -16,6 +16,12 @@
 namespace plait::detail {
 namespace {
 
+constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
+
+[[noreturn]] void throw_unmapped(size_t size_bytes) {
+  throw_error(ExitCode::kResource, "cannot map ", size_bytes, " bytes of shared memory: ", std::strerror(errno));
+}
+
 std::string link_text(const char* path) {
   char text[256];
   ssize_t n = ::readlink(path, text, sizeof text);
@@ -64,13 +70,37 @@ SharedMemory SharedMemory::attach(const std::string& address, size_t size_bytes)
 }
 
 void SharedMemory::map(size_t size_bytes) {
-  void* at = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
-  if (at == MAP_FAILED) throw_error(ExitCode::kResource, "cannot map ", size_bytes, " bytes of shared memory: ", std::strerror(errno));
-  data_ = static_cast<char*>(at);
+  // Large pieces begin on a huge page: cut out of a reservation that is one larger.
+  const size_t slack = size_bytes >= kHugePage ? kHugePage : 0;
+  auto* reserved = static_cast<char*>(::mmap(nullptr, size_bytes + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (reserved == MAP_FAILED) throw_unmapped(size_bytes);
+  const size_t before = slack ? (kHugePage - reinterpret_cast<uintptr_t>(reserved) % kHugePage) % kHugePage : 0;
+  data_ = reserved + before;
   size_bytes_ = size_bytes;
-  ::madvise(at, size_bytes,
-            MADV_HUGEPAGE);  // taken where the system allows it for shared memory
+  const size_t pages = (size_bytes + kPage - 1) / kPage * kPage, after = before + pages;
+  if (before > 0) ::munmap(reserved, before);
+  if (slack > 0 && after < size_bytes + slack) ::munmap(reserved + after, size_bytes + slack - after);
+  if (::mmap(data_, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd_, 0) == MAP_FAILED)
+    throw_unmapped(size_bytes);
+  ::madvise(data_, size_bytes, MADV_HUGEPAGE);  // taken where the system allows it for shared memory
 }
+
+void SharedMemory::take_huge_pages() {
+#ifdef MADV_COLLAPSE
+  constexpr int kCollapse = MADV_COLLAPSE;
+#else
+  constexpr int kCollapse = 25;  // of the kernel, younger than this C library
+#endif
+  // A huge page is made of one that holds something. What the kernel refuses stays as it is.
+  for (size_t at = 0; at + kHugePage <= size_bytes_; at += kHugePage) {
+    data_[at] = 0;
+    if (::madvise(data_ + at, kHugePage, kCollapse) != 0) return;
+  }
+}
+
+void SharedMemory::empty() { ::madvise(data_, size_bytes_, MADV_REMOVE); }
+
+int32_t SharedMemory::process() const { return ::getpid(); }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
 

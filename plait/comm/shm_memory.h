@@ -29,6 +29,13 @@ class SharedMemory {
   std::string address() const;
   // All others have attached: the descriptor is given back.
   void release_address();
+  int32_t process() const;
+  int32_t descriptor() const { return fd_; }
+
+  // Of new memory only: huge pages where the kernel can (Linux 6.1), which takes some milliseconds for each.
+  void take_huge_pages();
+  // Gives the pages back to the system, also those that others have mapped: they read zeros.
+  void empty();
 
  private:
   void map(size_t size_bytes);

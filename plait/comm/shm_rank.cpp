@@ -47,8 +47,6 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
     if (of_r == machines[static_cast<size_t>(rank)]) seat_of_[static_cast<size_t>(r)] = seats++;
   }
   const int64_t leader = machine_of_[static_cast<size_t>(rank)];
-  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  spins_ = seats <= cores ? 2000 : 0;  // more ranks than cores: whoever spins keeps another from its part
   const auto size = static_cast<size_t>(seats) * sizeof(ShmSeat);
   const std::string page_key = cat("shm/page/", leader);
   std::string failed;
@@ -129,15 +127,12 @@ bool ShmRank::progress_all() {
   return moved;
 }
 
-// Until the bell differs from `bell`: a little spinning, then the core goes to whoever has work, then sleep. Waking a sleeper costs several
-// times what a whole small collective takes, so sleep comes late. Lost wake-ups cannot happen: the ringer counts first and looks at
-// `sleeping` then, we say `sleeping` first and look at the count then.
+// Until the bell differs from `bell`: the core goes to whoever has work, then sleep. Spinning on it would keep it from the very rank that is
+// waited for whenever there are more ranks, or other programs, than cores; waking a sleeper costs several times what a whole small collective
+// takes, so sleep comes late. Lost wake-ups cannot happen: the ringer counts first and looks at `sleeping` then, we say `sleeping` first and
+// look at the count then.
 void ShmRank::sleep(uint32_t bell) {
   ShmSeat& own = seat(rank_);
-  for (int spin = 0; spin < spins_; ++spin) {
-    if (own.bell.load(std::memory_order_acquire) != bell) return;
-    __builtin_ia32_pause();
-  }
   const auto begin = std::chrono::steady_clock::now();
   do {
     for (int yield = 0; yield < 8; ++yield) {

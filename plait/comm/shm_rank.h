@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/comm/shm_loans.h"
 #include "plait/comm/shm_memory.h"
 
 namespace c10d {
@@ -64,6 +65,7 @@ class ShmRank {
   // One round of progress; then `finished`.
   bool poll(const std::function<bool()>& finished);
   std::mutex& mutex() { return mutex_; }
+  ShmLoans& loans() { return loans_; }
 
  private:
   ShmSeat& seat(int64_t rank) const;
@@ -79,7 +81,7 @@ class ShmRank {
   std::string problem_;
   std::mutex mutex_;
   std::vector<ShmProgress*> groups_;
-  int spins_;
+  ShmLoans loans_;
 };
 
 }  // namespace plait::detail
