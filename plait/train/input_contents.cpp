@@ -45,6 +45,8 @@ std::vector<InputContents> input_contents(const RunInputs& in) {
   if (model.init != "random") found.push_back({"model.path/*.safetensors", weights_digest(SafetensorsFolder(model.path)), model.path});
   if (!model.head_init.empty())
     found.push_back({"model.head_init", weights_digest(SafetensorsFolder::of_file(model.head_init)), model.head_init});
+  if (const std::string& file = in.config.train.distributed.schedule_file; !file.empty())
+    found.push_back({"train.distributed.schedule_file", shortened(sha256(read_text_file(file, int64_t{256} << 20))), file});
   const std::string classes = join(in.labels.names, "\n");
   auto add_rows = [&](const char* name, const DataFileConfig& file, const Dataset& rows) {
     if (!file.file.empty()) found.push_back({name, shortened(sha256(cat(rows.digest(), "\n", classes))), file.file});

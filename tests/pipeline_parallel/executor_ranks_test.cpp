@@ -107,7 +107,8 @@ Outcome run_pipeline(const Schedule& schedule, const std::vector<int64_t>& lengt
     std::vector<std::unique_ptr<StageModel>> models;
     std::vector<StageModel*> stages;
     int64_t layers = shape.num_layers / schedule.num_stages;
-    for (int64_t s = mesh.rank(); s < schedule.num_stages; s += schedule.pp_size) {
+    for (int64_t s = 0; s < schedule.num_stages; ++s) {
+      if (schedule.rank_of_stage(s) != mesh.rank()) continue;
       models.push_back(std::make_unique<StageModel>(store, shape, StageSpec{s, schedule.num_stages, s * layers, layers}, HeadOptions{},
                                                     context, nullptr));
       stages.push_back(models.back().get());
@@ -184,9 +185,26 @@ TEST(Executor, HandMadeOrder) {
   EXPECT_EQ(outcome.outputs, (std::vector<int64_t>{1, 0}));
 }
 
+// Two stages of one rank that follow each other pass their tensors by hand.
+TEST(Executor, NeighbouringStagesOfOneRankSendNothing) {
+  std::vector<int64_t> lengths = {3, 8, 5};
+  Schedule schedule = make_schedule(ScheduleKind::kZeroBubbleV, 2, 2, 3);
+  Outcome outcome = run_pipeline(schedule, lengths);
+  expect_same(outcome, reference(lengths));
+  // Borders 0-1 and 2-3, forwards and backwards, 3 micro-batches: 6 sends of each rank.
+  for (int64_t rank : {0, 1}) {
+    const auto& notes = outcome.notes.at(rank);
+    EXPECT_EQ(std::count_if(notes.begin(), notes.end(), [](const std::string& note) { return note.starts_with("send"); }), 6);
+  }
+  outcome = run_pipeline(make_forward_schedule(2, {0, 1, 1, 0}, 3), lengths, false);
+  EXPECT_NEAR(outcome.loss, reference(lengths).loss, 1e-12 * outcome.loss);
+  EXPECT_EQ(outcome.outputs, (std::vector<int64_t>{0, 1, 2}));
+}
+
 TEST(Executor, EmptyMicroBatchesAreLeftOut) {
   std::vector<int64_t> lengths = {0, 6, 0, 0, 4, 0};
-  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH1}) {
+  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH1,
+                            ScheduleKind::kZeroBubbleV}) {
     int64_t chunks = kind == ScheduleKind::kInterleaved1F1B ? 2 : 1;
     Outcome outcome = run_pipeline(make_schedule(kind, 2, chunks, 6), lengths);
     expect_same(outcome, run_pipeline(make_schedule(ScheduleKind::kGPipe, 1, 1, 6), lengths));

@@ -136,6 +136,7 @@ TEST(Evaluation, BetweenStepsLeavesTrainingBitEqual) {
   Rows rows(first_rows(5), shape, Task::kTextGeneration);
   for (const auto& [layout, kind] :
        {std::pair{grid(1, 1, 1), ScheduleKind::k1F1B}, std::pair{grid(2, 1, 2), ScheduleKind::k1F1B},
+        std::pair{grid(2, 1, 2), ScheduleKind::kZeroBubbleV}, std::pair{grid(1, 2, 2), ScheduleKind::kAuto},
         std::pair{grid(1, 2, 2), ScheduleKind::kInterleaved1F1B}, std::pair{grid(1, 1, 4), ScheduleKind::kGPipe}}) {
     Config config = parity_config(DType::kFloat32, OptimizerKind::kAdamW, 0.5);
     config.train.dropout = 0.1;

@@ -1,5 +1,11 @@
 // Every schedule computes what one process computes, for any number of micro-batches of any length, empty ones among them.
 #include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
 
 #include "plait/config/enum_names.h"
 #include "tests/train/layout_case.h"
@@ -20,7 +26,7 @@ void check_schedules(int64_t dp, int64_t tp, const std::vector<int64_t>& pipelin
   RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), t0_shape(9), {1, 1, 1}, samples, 2);
   for (int64_t pp : pipeline_sizes)
     for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH1,
-                              ScheduleKind::kZeroBubbleH2}) {
+                              ScheduleKind::kZeroBubbleH2, ScheduleKind::kZeroBubbleV}) {
       if (kind == ScheduleKind::kInterleaved1F1B && pp == 1) continue;
       for (int64_t m = 1; m <= 2 * pp + 1; ++m)
         expect_same_run(run_layout(scheduled(kind, m), t0_shape(9), grid(dp, tp, pp), samples, 2), reference, 1e-10, 1e-10,
@@ -50,6 +56,125 @@ TEST(Pipeline, SchedulesAreBitEqual) {
   expect_bit_equal(run(ScheduleKind::kGPipe, 5), run(ScheduleKind::k1F1B, 5), "gpipe and 1f1b");
   expect_bit_equal(run(ScheduleKind::kZeroBubbleH1, 5), run(ScheduleKind::k1F1B, 5), "zb_h1 and 1f1b");
   expect_bit_equal(run(ScheduleKind::kZeroBubbleH2, 5), run(ScheduleKind::k1F1B, 5), "zb_h2 and 1f1b");
+}
+
+ModelShape untied(ModelShape shape) {
+  shape.tied_embeddings = false;
+  return shape;
+}
+
+// On a V the first and the last stage share a rank. Without a tied table the gradients of every parameter are added as in 1F1B; with one,
+// the single copy adds both uses as it goes, as one process does (SchedulesEqualOneProcess). The norm alone groups its terms by rank.
+TEST(Pipeline, TheVIsBitEqual) {
+  Samples samples = d0_samples(61);
+  for (int64_t pp : {2, 3, 4})
+    for (int64_t m : {1, 3, 9}) {
+      Config config = scheduled(ScheduleKind::kZeroBubbleV, m);
+      config.train.dtype = DType::kFloat32;
+      RunRecord v = run_layout(config, untied(t0_shape(9)), grid(1, 1, pp), samples, 2);
+      config.train.distributed.schedule = ScheduleKind::k1F1B;
+      RunRecord plain = run_layout(config, untied(t0_shape(9)), grid(1, 1, pp), samples, 2);
+      for (size_t i = 0; i < plain.norms.size(); ++i) EXPECT_NEAR(v.norms[i], plain.norms[i], 1e-14 * plain.norms[i]);
+      v.norms = plain.norms;
+      expect_bit_equal(v, plain, cat("zb_v pp ", pp, " micro-batches ", m));
+    }
+}
+
+// Every family, with the other axes beside it and several buckets under way during the last backward.
+TEST(Pipeline, TheVWithOtherAxes) {
+  Samples samples = d0_samples(61);
+  struct Model {
+    const char* name;
+    ModelShape shape;
+    Task task;
+  };
+  for (const Model& model :
+       {Model{"T0", t0_shape(9), Task::kTextGeneration}, Model{"T0b", t0b_shape(9), Task::kTextGeneration},
+        Model{"untied", untied(t0b_shape(9)), Task::kTextGeneration}, Model{"bert", tiny_bert_shape(9), Task::kTextClassification}}) {
+    Config config = scheduled(ScheduleKind::k1F1B, 1);
+    config.task = model.task;
+    RunRecord reference = run_layout(config, model.shape, {1, 1, 1}, samples, 2);
+    for (const auto& [layout, m] : {std::pair{grid(2, 1, 2), 4}, std::pair{grid(1, 2, 2), 5}, std::pair{grid(2, 2, 2), 3},
+                                    std::pair{grid(1, 1, 4), 8}, std::pair{grid(2, 1, 3), 6}}) {
+      config = scheduled(ScheduleKind::kZeroBubbleV, m);
+      config.task = model.task;
+      config.train.distributed.sequence_parallel = layout.tp_size > 1 && m % 2 == 1;
+      expect_same_run(run_layout(config, model.shape, layout, samples, 2), reference, 1e-10, 1e-10,
+                      cat(model.name, " ", name_of(layout), " micro-batches ", m));
+    }
+  }
+}
+
+// A file of actions, as a user writes it.
+class ScheduleFile {
+ public:
+  explicit ScheduleFile(const std::string& text) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "plait-schedule-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp");
+    folder_ = pattern;
+    std::ofstream(path()) << text;
+  }
+  ~ScheduleFile() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  std::string path() const { return folder_ + "/schedule.txt"; }
+
+ private:
+  std::string folder_;
+};
+
+// Schedules of files: the built-in ones written out are bit-equal to themselves; orders and placements that nobody builds equal one process.
+TEST(Pipeline, SchedulesOfFiles) {
+  Samples samples = d0_samples(61);
+  auto of_file = [](const ScheduleFile& file, int64_t m) {
+    Config config = scheduled(ScheduleKind::kCustom, m);
+    config.train.distributed.schedule_file = file.path();
+    return config;
+  };
+  for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubbleH2, ScheduleKind::kZeroBubbleV}) {
+    ScheduleFile file(to_text(make_schedule(kind, 2, kind == ScheduleKind::kInterleaved1F1B ? 2 : 1, 3)));
+    expect_bit_equal(run_layout(of_file(file, 3), t0_shape(9), grid(1, 1, 2), samples, 2),
+                     run_layout(scheduled(kind, 3), t0_shape(9), grid(1, 1, 2), samples, 2), enum_word(kind));
+  }
+  const char* texts[] = {
+      // Forwards in another order, weight gradients late.
+      "mine 2 2 2\n0F1 0SF1 0F0 0SF0 0RB0 0B0 0RB1 0B1 0W0 0W1\n1RF1 1F1 1RF0 1F0 1B0 1SB0 1B1 1SB1 1W0 1W1\n",
+      // The first half of the model on one rank, the second on the other: the middle border is the only one.
+      "halves 2 4 2 ranks 0 0 1 1\n0F0 1F0 1SF0 0F1 1F1 1SF1 1RB0 1B0 0B0 1RB1 1B1 0B1\n"
+      "2RF0 2F0 3F0 3B0 2B0 2SB0 2RF1 2F1 3F1 3B1 2B1 2SB1\n",
+      // Backwards: the last rank has the first stage.
+      "turned 2 2 2 ranks 1 0\n1RF0 1F0 1B0 1SB0 1RF1 1F1 1B1 1SB1\n0F0 0SF0 0F1 0SF1 0RB0 0B0 0RB1 0B1\n",
+  };
+  for (const ModelShape& shape : {t0_shape(5), untied(t0b_shape(5))}) {
+    RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), shape, {1, 1, 1}, samples, 2);
+    for (const char* text : texts) {
+      ScheduleFile file(text);
+      for (const auto& layout : {grid(1, 1, 2), grid(2, 2, 2)})
+        expect_same_run(run_layout(of_file(file, 2), shape, layout, samples, 2), reference, 1e-10, 1e-10, cat(text, name_of(layout)));
+    }
+  }
+}
+
+// auto: with room whatever is predicted shortest, with little the leanest; the same on all ranks, and the numbers are those of any other.
+TEST(Pipeline, AutoChoosesAlikeOnAllRanks) {
+  Samples samples = d0_samples(61);
+  RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), t0_shape(9), {1, 1, 1}, samples, 2);
+  for (const auto& layout : {grid(1, 1, 2), grid(2, 1, 3), grid(1, 2, 4)}) {
+    Config config = scheduled(ScheduleKind::kAuto, 5);
+    std::mutex mutex;
+    std::set<std::string> seen;
+    Hooks hooks;
+    hooks.prepare = [&](Mesh&, ParallelModel& model) {
+      std::lock_guard lock(mutex);
+      ASSERT_EQ(model.notices.size(), 2u);
+      seen.insert(model.notices[0]);
+      EXPECT_EQ(cat("schedule auto: takes ", enum_word(model.pipeline.kind())),
+                model.notices[0].substr(0, model.notices[0].find_first_of(", ", 21)));
+    };
+    expect_same_run(run_layout(config, t0_shape(9), layout, samples, 2, hooks), reference, 1e-10, 1e-10, name_of(layout));
+    EXPECT_EQ(seen.size(), 1u);
+  }
 }
 
 // Interleaving with every other axis, and with more chunks a rank.
