@@ -50,7 +50,7 @@ def run_on_link(plait, nodes, way, steps, work_dir):
     launched = []
     for node in (0, 1):
         words = [plait, "launch", "--nnodes=2", f"--node_rank={node}", "--nproc_per_node=1", f"--master_addr={two_nodes.ADDRESSES[0]}",
-                 "--master_port=29500", "--", plait, "train", *train]
+                 "--master_port=29500", "--secret_file", f"{os.path.dirname(work_dir)}/secret", "--", plait, "train", *train]
         launched.append(subprocess.Popen(nodes.command(node, words, ROOT), env=environment(), stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     outputs = [process.communicate(timeout=1200)[0] for process in launched]
@@ -128,6 +128,8 @@ def main():
     if reason:
         sys.exit(reason)
     folder = tempfile.mkdtemp(prefix="plait-compression-")
+    with open(f"{folder}/secret", "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as f:
+        f.write(os.urandom(16).hex())
     try:
         times, last = measure(arguments.plait, ways, arguments.pairs, arguments.steps, arguments.rate, folder)
         accuracies = {} if arguments.no_accuracy else {way: accuracy(arguments.plait, way, f"{folder}/whole") for way in ways}

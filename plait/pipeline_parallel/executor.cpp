@@ -41,7 +41,7 @@ void run_backward(const at::Tensor& root, const at::Tensor& gradient) {
 PipelineExecutor::PipelineExecutor(const std::vector<StageModel*>& stages, ProcessGroup& pipeline, const ModelShape& shape,
                                    at::ScalarType compute_type, at::Device device, WeightGradientQueue* weight_gradients)
     : stages_(stages), pipeline_(pipeline), shape_(shape), compute_type_(compute_type), device_(device),
-      weight_gradients_(weight_gradients), receive_ahead_(device.is_cpu()) {}
+      weight_gradients_(weight_gradients), codec_(BorderCompression::kNone, compute_type, device), receive_ahead_(device.is_cpu()) {}
 
 StageModel& PipelineExecutor::stage(int64_t virtual_stage) const {
   auto it = std::find_if(stages_.begin(), stages_.end(), [&](StageModel* s) { return s->spec().stage_index == virtual_stage; });
@@ -137,10 +137,10 @@ void PipelineExecutor::backward(const Schedule& schedule, const Action& action, 
 void PipelineExecutor::send(const Schedule& schedule, const Action& action) {
   bool gradient = action.kind == ActionKind::kSendBackward;
   Key key{gradient ? -1 - action.stage : action.stage, action.micro_batch};
-  at::Tensor tensor = take(to_send_, key, action).contiguous();
+  at::Tensor tensor = codec_.encode(take(to_send_, key, action).contiguous());
   int64_t to_stage = gradient ? action.stage - 1 : action.stage + 1;
   int tag = message_tag(schedule, std::min(action.stage, to_stage), action.micro_batch, gradient);
-  sending_.push_back({pipeline_.send(tensor, schedule.rank_of_stage(to_stage), tag), tensor});
+  sending_.push_back({pipeline_.send(tensor, schedule.rank_of_stage(to_stage), tag), tensor, 0});
 }
 
 void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run) {
@@ -159,10 +159,10 @@ void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector
     const MicroBatch& batch = (*run.micro_batches)[static_cast<size_t>(action.micro_batch)];
     if (batch.empty()) continue;
     int64_t from_stage = gradient ? action.stage + 1 : action.stage - 1;
-    at::Tensor tensor =
-        at::empty({stage(action.stage).border_rows(batch), shape_.hidden_size}, at::TensorOptions().dtype(compute_type_).device(device_));
+    const int64_t rows = stage(action.stage).border_rows(batch);
+    at::Tensor tensor = codec_.arriving(rows, shape_.hidden_size);
     int tag = message_tag(schedule, std::min(action.stage, from_stage), action.micro_batch, gradient);
-    receiving_.push_back({pipeline_.recv(tensor, schedule.rank_of_stage(from_stage), tag), tensor});
+    receiving_.push_back({pipeline_.recv(tensor, schedule.rank_of_stage(from_stage), tag), tensor, rows});
   }
 }
 
@@ -172,7 +172,8 @@ void PipelineExecutor::receive(const Action& action) {
   receiving_.pop_front();
   arrived.work->wait();
   bool gradient = action.kind == ActionKind::kRecvBackward;
-  (gradient ? output_gradients_ : inputs_)[{action.stage, action.micro_batch}] = arrived.tensor;
+  (gradient ? output_gradients_ : inputs_)[{action.stage, action.micro_batch}] =
+      codec_.decode(arrived.tensor, arrived.rows, shape_.hidden_size);
 }
 
 void PipelineExecutor::release_sent(bool wait) {

@@ -16,6 +16,7 @@
 
 #include "plait/comm/process_group.h"
 #include "plait/model/stage_model.h"
+#include "plait/pipeline_parallel/border_codec.h"
 #include "plait/plan/schedule.h"
 #include "plait/tensor/profiler.h"
 
@@ -42,6 +43,10 @@ class PipelineExecutor {
   // Returns the sum of the losses of all micro-batches as a 1-element fp64 tensor on the rank of the last stage, 0 elsewhere.
   at::Tensor run(const Schedule& schedule, const PipelineRun& run);
 
+  // What borders look like on the way; the same on all ranks of the pipeline. Without a call they go as they are.
+  void set_border_codec(const BorderCodec& codec) { codec_ = codec; }
+  const BorderCodec& border_codec() const { return codec_; }
+
   // Receives are posted ahead of their use (the default on CPUs), so that messages travel beside the computation; false: when used.
   // Neither changes a result. On devices transfers run in stream order, one at a time, when the schedule says so.
   void set_receive_ahead(bool ahead) { receive_ahead_ = ahead && device_.is_cpu(); }
@@ -54,7 +59,8 @@ class PipelineExecutor {
   };
   struct Sending {
     WorkPtr work;
-    at::Tensor tensor;
+    at::Tensor tensor;  // as the border codec made it
+    int64_t rows = 0;   // of the border
   };
 
   void forward(const Schedule& schedule, const Action& action, const PipelineRun& run);
@@ -73,6 +79,7 @@ class PipelineExecutor {
   at::ScalarType compute_type_;
   at::Device device_;
   WeightGradientQueue* weight_gradients_;
+  BorderCodec codec_;
   bool receive_ahead_;
 
   std::map<Key, at::Tensor> inputs_;            // arrived activations, by the stage that uses them

@@ -46,10 +46,10 @@ std::string architecture(const ModelShape& shape, Task task) {
 }  // namespace
 
 std::unique_ptr<ParallelModel> load_model(const RunInputs& in, const Mesh& mesh, at::Device device, bool training,
-                                          const std::function<void(const std::string&)>& say) {
+                                          const std::function<void(const std::string&)>& say, const Config* changed) {
   const ModelConfig& config = in.config.model;
   bool random = config.init == "random";
-  auto model = parallelize(in.config, in.shape, in.head, mesh, device, {.training = training, .seed_values = random});
+  auto model = parallelize(changed ? *changed : in.config, in.shape, in.head, mesh, device, {.training = training, .seed_values = random});
   for (const auto& line : model->notices) say(line);
   if (training && mesh.layout().pp_size > 1)
     say(describe_plan(model->pipeline, in.config.train.distributed.gradient_accumulation_steps));

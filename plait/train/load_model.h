@@ -14,8 +14,9 @@ namespace plait {
 
 // Builds this rank's part and fills it: seeded (model.init random) or from the folder, head_init over it. Training may start without a
 // head (seeded then, `say` names it). Reads files, no communication; every rank refuses the same faults with Error(kCheckpoint).
+// `config`: instead of inputs.config, where something of it was changed since.
 std::unique_ptr<ParallelModel> load_model(const RunInputs& inputs, const Mesh& mesh, at::Device device, bool training,
-                                          const std::function<void(const std::string&)>& say);
+                                          const std::function<void(const std::string&)>& say, const Config* config = nullptr);
 
 // The same refusals as load_model, from the headers of the model's files alone: before any process group exists.
 void check_model_files(const RunInputs& inputs, bool training);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "plait/base/error.h"
+#include "plait/comm/ring_group.h"
 #include "plait/plan/schedule_choice.h"
 #include "plait/plan/stage_split.h"
 #include "plait/train/pipeline_memory.h"
@@ -20,6 +21,22 @@ void build_stages(ParallelModel& model, const Config& config, const Mesh& mesh, 
     model.stages.push_back(std::make_unique<StageModel>(model.store, model.shape, spec, model.head, context, word_embedding));
     if (model.stages.back()->word_embedding()) word_embedding = model.stages.back()->word_embedding();
   }
+}
+
+// p2p: the group's collectives made of its sends and receives. auto is collective: measured faster on one machine (docs/architecture.md).
+ProcessGroup& in_style(CommStyle style, ProcessGroup& group, ProcessGroupPtr& ring) {
+  if (style != CommStyle::kP2P || group.size() == 1) return group;
+  ring = make_ring_group(group);
+  return *ring;
+}
+
+CompressionOptions compression_options(const Config& config, const Mesh& mesh) {
+  CompressionOptions options;
+  options.config = config.train.comm.compression;
+  options.tensor_size = mesh.tensor().size();
+  options.steps_may_skip = config.train.dtype == DType::kFloat16;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  return options;
 }
 
 // The plan of the settings; for schedule auto of what fits the memory that all ranks have. Evaluation needs a place for each stage only.
@@ -81,8 +98,9 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
   model->device = device;
 
   // 1. Tensor parallelism, inside each layer.
-  TensorParallelContext context{&mesh.tensor(), config.train.distributed.sequence_parallel && mesh.tensor().size() > 1,
-                                &model->weight_gradients};
+  ProcessGroup& tensor = in_style(config.train.comm.priority.tensor_parallel, mesh.tensor(), model->tensor_ring);
+  TensorParallelContext context{&tensor, config.train.distributed.sequence_parallel && tensor.size() > 1, &model->weight_gradients,
+                                config.train.distributed.overlap_tensor_comm, model->tensor_ring != nullptr};
   // 2. Pipeline parallelism: which layers live here.
   model->pipeline = settle_pipeline(config, *model, mesh, options.training);
   build_stages(*model, config, mesh, context);
@@ -95,10 +113,13 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
   model->executor =
       std::make_unique<PipelineExecutor>(stages, mesh.pipeline(), model->shape, model->compute_type, device, &model->weight_gradients);
   model->executor->set_receive_ahead(config.train.distributed.overlap_pipeline_comm);
+  model->executor->set_border_codec(BorderCodec(config.train.comm.compression.pipeline, model->compute_type, device));
   if (!options.training) return model;
   // 4. Data parallelism: gradients over the data axis, during the last backward.
-  ReducerOptions reducer{config.train.distributed.bucket_size_bytes, config.train.distributed.overlap_grad_reduce};
-  model->reducer = std::make_unique<GradientReducer>(model->store, mesh.data(), reducer);
+  ReducerOptions reducer{config.train.distributed.bucket_size_bytes, config.train.distributed.overlap_grad_reduce,
+                         compression_options(config, mesh)};
+  model->reducer = std::make_unique<GradientReducer>(
+      model->store, in_style(config.train.comm.priority.data_parallel, mesh.data(), model->data_ring), reducer);
   // 5. What is left: partial and replicated parameters over the tensor axis, tied ones over the pipeline axis.
   model->sync = std::make_unique<GradientSync>(model->store, mesh, GradientSyncOptions{tied_peer(*model, mesh)});
   // 6. The update of this rank's shards.

@@ -28,6 +28,7 @@ struct ParallelModel {
   at::Device device = at::kCPU;
   PipelinePlan pipeline;             // where the stages lie, and the schedules
   std::vector<std::string> notices;  // for people: what was settled here
+  ProcessGroupPtr tensor_ring, data_ring;  // style p2p: the axis' collectives made of sends and receives; else null
   WeightGradientQueue weight_gradients;
   ParameterStore store;
   std::vector<std::unique_ptr<StageModel>> stages;  // this rank's virtual stages, ascending

@@ -84,6 +84,8 @@ void TrainStep::compute_gradients(const StepInput& input, StepResult* result) {
   pipeline.gradient_seed = input.num_targets > 0 ? scaler_.scale() / targets : 0.0;
   // Not armed when this rank's part is looked at first: overlap would have begun to sum it.
   if (!local_observer_) pipeline.before_last_backward = [this] { model_.reducer->begin_last_backward(); };
+  model_.reducer->set_gradient_scale(scaler_.scale());
+  const BorderCodec before = model_.executor->border_codec();
   double own_loss = 0;
   {
     ProfileScope scope(&profiler_, StepPart::kCompute, "forward and backward");
@@ -96,6 +98,27 @@ void TrainStep::compute_gradients(const StepInput& input, StepResult* result) {
   model_.sync->sync();
   double loss_sum = sum_from_last_stage({own_loss}, model_, mesh_)[0];
   result->loss = input.num_targets > 0 ? loss_sum / targets : 0.0;
+  const CommCompressionConfig& c = config_.train.comm.compression;
+  const BorderCodec& now = model_.executor->border_codec();
+  if (c.algorithm != GradientCompression::kNone || c.pipeline != BorderCompression::kNone)
+    result->compression = compression_cost(now.bytes_sent() - before.bytes_sent(), now.bytes_saved() - before.bytes_saved());
+}
+
+CompressionCost TrainStep::compression_cost(int64_t border_sent, int64_t border_saved) const {
+  const ReductionCounts& own = model_.reducer->counts();
+  at::Tensor sums = at::empty({4}, at::kDouble);
+  double* p = sums.mutable_data_ptr<double>();
+  p[0] = own.bytes_sent + static_cast<double>(border_sent);
+  p[1] = own.bytes_saved + static_cast<double>(border_saved);
+  p[2] = own.residual_squares;
+  p[3] = own.value_squares;
+  sums = sums.to(model_.device);
+  mesh_.world().all_reduce(sums)->wait();
+  sums = sums.cpu();
+  p = sums.mutable_data_ptr<double>();
+  CompressionCost cost{p[0], p[1], std::nullopt};
+  if (config_.train.comm.compression.algorithm != GradientCompression::kNone) cost.error = p[3] == 0 ? 0.0 : std::sqrt(p[2] / p[3]);
+  return cost;
 }
 
 void TrainStep::update(const StepInput& input, StepResult* result) {
@@ -108,6 +131,7 @@ void TrainStep::update(const StepInput& input, StepResult* result) {
                 std::abs(std::isfinite(result->loss) ? result->gradient_norm : result->loss),  // "nan" whatever its sign bit
                 "; training stopped before the update. Try a lower train.optimizer.params.lr (now ", config_.train.optimizer.lr,
                 config_.where("train.optimizer.params.lr"), ") or look at the rows of this step");
+  model_.reducer->settle(finite);
   result->learning_rate = lr_scheduler_.lr(model_.optimizer->num_updates());
   if (finite) {
     double factor = clip_factor(result->gradient_norm, config_.train.clip_grad) / scaler_.scale();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "plait/optim/loss_scaler.h"
@@ -18,13 +19,22 @@ struct StepInput {
   int64_t step_index = 0;                 // 0-based; also the dropout step
 };
 
+// Of a step with train.comm.compression, all ranks together; the same numbers on all of them.
+struct CompressionCost {
+  double bytes_sent = 0;   // gradients over the data axis and borders between pipeline stages, as messages on the wire
+  double bytes_saved = 0;  // what they would have been uncompressed, less that
+  // l2 norm of what the compressed gradients leave to the next step (with nccl: lose) over that of what they had to pass on.
+  std::optional<double> error;  // none without compression of gradients
+};
+
 struct StepResult {
-  double loss = 0;           // mean over the global batch, the same on all ranks
-  double gradient_norm = 0;  // before clipping, without the loss scale
-  double learning_rate = 0;  // used in this step
-  double loss_scale = 1;     // used in this step
-  bool skipped = false;      // float16 overflow: nothing moved
-  StepTimes times;           // of this rank, when the step was not begun by the caller
+  double loss = 0;                             // mean over the global batch, the same on all ranks
+  double gradient_norm = 0;                    // before clipping, without the loss scale
+  double learning_rate = 0;                    // used in this step
+  double loss_scale = 1;                       // used in this step
+  bool skipped = false;                        // float16 overflow: nothing moved
+  StepTimes times;                             // of this rank, when the step was not begun by the caller
+  std::optional<CompressionCost> compression;  // of runs with train.comm.compression
 };
 
 class TrainStep {
@@ -49,6 +59,7 @@ class TrainStep {
   StepResult run_measured(const StepInput& input);
   void compute_gradients(const StepInput& input, StepResult* result);
   void update(const StepInput& input, StepResult* result);
+  CompressionCost compression_cost(int64_t border_sent, int64_t border_saved) const;  // collective over the world
 
   const Config& config_;
   ParallelModel& model_;

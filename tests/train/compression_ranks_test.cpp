@@ -47,9 +47,9 @@ TEST(CompressedTraining, CopiesStayEqualBesideTensorAndPipelineRanks) {
   const std::vector<std::pair<G, double>> bounds = {{G::kBFloat16, 0.01}, {G::kFloat16, 2e-3}, {G::kFloat8, 0.08},
                                                     {G::kPowerSGD, 0.95}, {G::kTopK, 0.95},    {G::kNccl, 0.01}};
   for (const auto& [algorithm, bound] : bounds)
-    for (const MeshLayout& layout : {grid(2, 1, 1), grid(3, 2, 1), grid(2, 2, 2), grid(2, 3, 1)}) {
+    for (const MeshLayout& layout : {grid(2, 1, 1), grid(3, 2, 1), grid(2, 2, 2), grid(2, 4, 1)}) {
       Config config = config_for(algorithm);
-      config.train.distributed.sequence_parallel = layout.tp_size == 3;
+      config.train.distributed.sequence_parallel = layout.tp_size == 4;
       Hooks hooks;
       hooks.after_step = [&](Mesh& mesh, ParallelModel& model, TrainStep&, int64_t, const StepResult& result) {
         EXPECT_TRUE(model.reducer->compresses()) << name_of(layout);
@@ -62,7 +62,9 @@ TEST(CompressedTraining, CopiesStayEqualBesideTensorAndPipelineRanks) {
       RunRecord run = run_layout(config, t0_shape(4), layout, samples, 3, hooks);
       const std::string what = cat(enum_word(algorithm), " ", name_of(layout));
       EXPECT_NEAR(run.losses[0], reference.losses[0], 1e-5) << what;
-      EXPECT_NEAR(run.losses[2], reference.losses[2], 0.05 * reference.losses[2]) << what;
+      const bool is_partial = algorithm == G::kPowerSGD || algorithm == G::kTopK;  // they pass a part of a gradient on later
+      EXPECT_NEAR(run.losses[2], reference.losses[2], (is_partial ? 0.12 : 0.01) * reference.losses[2]) << what;
+      EXPECT_LT(run.losses[2], run.losses[0]) << what;
       EXPECT_LE(gradient_error(run, reference), bound) << what;
       EXPECT_GT(gradient_error(run, reference), 1e-5) << what << ": nothing was compressed";
     }
@@ -92,14 +94,21 @@ TEST(CompressedTraining, OverlapAndStyleChangeNoBit) {
   }
 }
 
-// Thirty steps on twelve rows: the compressed runs learn as the exact one does.
+// Sixty steps on twelve rows: the types that round learn as the exact run does. The low-rank and the sparse one pass a part of each gradient on
+// later, and are a few steps behind.
 TEST(CompressedTraining, LearnsAsWell) {
   Samples samples = d0_samples(61);
-  auto last_loss = [&](G algorithm) { return run_layout(config_for(algorithm), t0b_shape(1), grid(2, 1, 1), samples, 30).losses.back(); };
-  const double exact = last_loss(G::kNone);
+  auto losses = [&](G algorithm) {
+    Config config = config_for(algorithm);
+    config.train.comm.compression.rank = 4;
+    config.train.comm.compression.ratio = 0.2;
+    return run_layout(config, t0b_shape(1), grid(2, 1, 1), samples, 60).losses;
+  };
+  const std::vector<double> exact = losses(G::kNone);
+  const double gain = exact.front() - exact.back();
   for (G algorithm : {G::kBFloat16, G::kFloat16, G::kFloat8, G::kPowerSGD, G::kTopK, G::kNccl}) {
-    const double band = algorithm == G::kPowerSGD || algorithm == G::kTopK ? 0.25 : 0.02;
-    EXPECT_NEAR(last_loss(algorithm), exact, band * exact) << enum_word(algorithm);
+    const double own = exact.front() - losses(algorithm).back();
+    EXPECT_GE(own, (algorithm == G::kPowerSGD || algorithm == G::kTopK ? 0.7 : 0.98) * gain) << enum_word(algorithm) << " of " << gain;
   }
 }
 
@@ -120,9 +129,10 @@ TEST(CompressedTraining, OverflowOnOneRankSkipsTheStepEverywhere) {
         EXPECT_EQ(result.skipped, step == 1) << enum_word(algorithm);
         auto& mine = states[static_cast<size_t>(mesh.rank())];
         auto now = model.reducer->compression_state();
-        if (step == 1)
+        if (step == 1) {
           for (size_t i = 0; i < now.size(); ++i)
             EXPECT_TRUE(at::equal(now[i].tensor, mine[i])) << enum_word(algorithm) << " " << now[i].name;
+        }
         mine.clear();
         for (const auto& t : now) {
           EXPECT_TRUE(t.tensor.isfinite().all().item<bool>()) << t.name;
