@@ -51,8 +51,7 @@ std::unique_ptr<ParallelModel> load_model(const RunInputs& in, const Mesh& mesh,
   bool random = config.init == "random";
   auto model = parallelize(changed ? *changed : in.config, in.shape, in.head, mesh, device, {.training = training, .seed_values = random});
   for (const auto& line : model->notices) say(line);
-  if (training && mesh.layout().pp_size > 1)
-    say(describe_plan(model->pipeline, in.config.train.distributed.gradient_accumulation_steps));
+  if (training && mesh.layout().pp_size > 1) say(describe_plan(model->pipeline, in.config.train.distributed.gradient_accumulation_steps));
   auto seed = static_cast<uint64_t>(in.config.train.seed);
   if (!random) {
     LoadReport report = load_weights(model->store, SafetensorsFolder(config.path), folder_options(in, training));

@@ -26,8 +26,8 @@ struct ParallelModel {
   HeadOptions head;
   at::ScalarType compute_type = at::kFloat;
   at::Device device = at::kCPU;
-  PipelinePlan pipeline;             // where the stages lie, and the schedules
-  std::vector<std::string> notices;  // for people: what was settled here
+  PipelinePlan pipeline;                   // where the stages lie, and the schedules
+  std::vector<std::string> notices;        // for people: what was settled here
   ProcessGroupPtr tensor_ring, data_ring;  // style p2p: the axis' collectives made of sends and receives; else null
   WeightGradientQueue weight_gradients;
   ParameterStore store;
