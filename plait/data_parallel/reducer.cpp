@@ -46,7 +46,8 @@ void GradientReducer::make_compressed() {
   const auto element_size = static_cast<int64_t>(store_.flat_gradients().element_size());
   std::vector<std::vector<Parameter*>> members(buckets_.size());
   for (const auto& p : store_.parameters()) members[places_.at(p.get()).bucket].push_back(p.get());
-  constexpr int kFirstTag = 1 << 20;  // of this reducer's own messages over the data group
+  // Of this reducer's own messages over the data group: above the tags of row_exchange.h, and small, as some MPIs have few.
+  constexpr int kFirstTag = 10000;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     if (buckets_[b].size * element_size < c.threshold_bytes) continue;
     compressed_[b] = CompressedBucket::make(members[b], data_, options_.compression, kFirstTag + 2 * static_cast<int>(b));
