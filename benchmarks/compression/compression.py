@@ -17,7 +17,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, f"{ROOT}/tests/procs")
+sys.path[:0] = [f"{ROOT}/tests/procs", f"{ROOT}/benchmarks/compare"]
+import bounds  # noqa: E402
 import two_nodes  # noqa: E402
 
 CONFIG = f"{ROOT}/configs/quickstart.yaml"
@@ -94,19 +95,19 @@ def measure(plait, ways, pairs, steps, rate, folder):
 
 
 def print_table(ways, times, last, accuracies, rate, pairs):
-    print(f"Two data ranks over {rate}, {machine()}; {pairs} rounds, the ways alternating. Ratio: step time of none over that of the way, the "
-          "median of the rounds (smallest to largest).\n")
+    print(f"Two data ranks over {rate}, {machine()}; {pairs} rounds, the ways alternating. Ratio: median step time of none over that of the way, with "
+          "its 95 % bounds (bootstrap over the rounds); a bar is missed when the upper one is below it.\n")
     print("| way | step, s | ratio | bar | MB sent by both ranks a step | compression error | accuracy | bar |\n|---|---|---|---|---|---|---|---|")
     for way in ways:
-        ratios = [a / b for a, b in zip(times["none"], times[way])]
-        bar = f"{BARS[way]} {'met' if statistics.median(ratios) >= BARS[way] else 'MISSED'}" if way in BARS else ""
+        ratio, low, high = bounds.ratio_bounds(list(zip(times[way], times["none"])))
+        bar = f"{BARS[way]} {'met' if high >= BARS[way] else 'MISSED'}" if way in BARS else ""
         sent = f"{last[way]['bytes_sent'] / 1e6:.2f}" if "bytes_sent" in last[way] else ""
         error = f"{last[way]['compression_error']:.3g}" if "compression_error" in last[way] else ""
         score = f"{accuracies[way]:.4f}" if accuracies else ""
         within = ""
         if accuracies and way != "none":
             within = "met" if accuracies[way] >= accuracies["none"] - ACCURACY_BAND else "MISSED"
-        print(f"| {way} | {statistics.median(times[way]):.3f} | {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {bar} | "
+        print(f"| {way} | {statistics.median(times[way]):.3f} | {ratio:.2f} ({low:.2f} to {high:.2f}) | {bar} | "
               f"{sent} | {error} | {score} | {within} |")
 
 

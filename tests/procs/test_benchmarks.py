@@ -1,4 +1,7 @@
 """What of benchmarks/ can run anywhere: its lists, its refusals, its arithmetic. The measurements themselves are no tests."""
+import contextlib
+import importlib.util
+import io
 import os
 import subprocess
 import sys
@@ -91,6 +94,37 @@ class Compare(unittest.TestCase):
                  for name, w in workloads.WORKLOADS.items()}
         self.assertEqual(count["W2"], 2048 * 128 + 128 * 128 + 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128)
         self.assertEqual(count["W4"], 2 * 8192 * 1024 + 4 * (3 * 1024 * 1024 + 3 * 1024 * 2816 + 2 * 1024) + 1024)
+
+
+class Compression(unittest.TestCase):
+    def setUp(self):
+        path = f"{ROOT}/benchmarks/compression/compression.py"
+        spec = importlib.util.spec_from_file_location("plait_compression", path)  # a package of Python's own has the file's name
+        self.compression = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.compression)
+
+    def table(self, times, accuracies):
+        out = io.StringIO()
+        last = {way: {"bytes_sent": 1e6, "compression_error": 0.1} for way in times if way != "none"} | {"none": {}}
+        with contextlib.redirect_stdout(out):
+            self.compression.print_table(list(times), times, last, accuracies, "100mbit", 3)
+        return [line for line in out.getvalue().splitlines() if line.startswith("| ")]
+
+    def test_ratios_are_of_rounds_and_bars_are_judged(self):
+        found = self.table({"none": [4.0, 6.0, 8.0], "bf16": [2.0, 3.0, 8.0], "fp8": [2.0, 3.0, 4.0]}, {"none": 0.82, "bf16": 0.815, "fp8": 0.80})
+        self.assertEqual(len(found), 4)
+        self.assertIn("| fp8 | 3.000 | 2.00 (2.00 to 2.00) | 3.0 MISSED | 1.00 | 0.1 | 0.8000 | MISSED |", found)
+        bf16 = next(line for line in found if line.startswith("| bf16 "))
+        self.assertRegex(bf16, r"^\| bf16 \| 3.000 \| 2.00 \(1.00 to 2.00\) \| 1.7 met \| 1.00 \| 0.1 \| 0.8150 \| met \|$")
+
+    def test_refusals(self):
+        script = f"{ROOT}/benchmarks/compression/compression.py"
+        refused = run(sys.executable, script, "--ways", "bf16,none")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("begins with none", refused.stderr)
+        refused = run(sys.executable, script, "--plait", "/nowhere/plait")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("setup/build.sh", refused.stderr)
 
 
 class DeviceCheck(unittest.TestCase):
