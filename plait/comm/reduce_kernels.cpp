@@ -36,7 +36,7 @@ PLAIT_KERNEL void begin_block(Accumulator* sum, const Element* x, const Element*
 template <Reduction kReduction, class Element, class Accumulator>
 PLAIT_KERNEL void reduce_all(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, int64_t n) {
   alignas(64) Accumulator sum[kReduceBlock];
-  alignas(64) Element rounded[kReduceBlock];
+  [[maybe_unused]] alignas(64) Element rounded[kReduceBlock];
   alignas(64) Element padded[2][kReduceBlock];
   const size_t num_inputs = inputs.size();
   for (int64_t begin = 0; begin < n; begin += kReduceBlock) {
@@ -64,18 +64,46 @@ PLAIT_KERNEL void reduce_all(const std::vector<const void*>& inputs, const std::
   }
 }
 
+// Sums of types that accumulate in themselves stay in registers on their way from the inputs to the outputs.
+template <class Element>
+PLAIT_KERNEL void sum_in_registers(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, int64_t n) {
+  typedef Element Lanes __attribute__((vector_size(64), aligned(1), may_alias));
+  constexpr int kWide = 4;
+  constexpr int64_t kStep = kWide * static_cast<int64_t>(sizeof(Lanes) / sizeof(Element));
+  const size_t num_inputs = inputs.size();
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    Lanes sum[kWide];
+    const auto* first = reinterpret_cast<const Lanes*>(static_cast<const Element*>(inputs[0]) + i);
+    for (int k = 0; k < kWide; ++k) sum[k] = first[k];
+    for (size_t r = 1; r < num_inputs; ++r) {
+      const auto* x = reinterpret_cast<const Lanes*>(static_cast<const Element*>(inputs[r]) + i);
+      for (int k = 0; k < kWide; ++k) sum[k] += x[k];
+    }
+    for (void* output : outputs)
+      for (int k = 0; k < kWide; ++k) reinterpret_cast<Lanes*>(static_cast<Element*>(output) + i)[k] = sum[k];
+  }
+  for (; i < n; ++i) {
+    Element sum = static_cast<const Element*>(inputs[0])[i];
+    for (size_t r = 1; r < num_inputs; ++r) sum = fold(Reduction::kSum, sum, static_cast<const Element*>(inputs[r])[i]);
+    for (void* output : outputs) static_cast<Element*>(output)[i] = sum;
+  }
+}
+
+template <Reduction kReduction, class Element, class Accumulator>
+void reduce_kind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, int64_t n) {
+  run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
+    if constexpr (std::is_same_v<Element, Accumulator> && kReduction == Reduction::kSum) sum_in_registers<Element>(inputs, outputs, n);
+    else reduce_all<kReduction, Element, Accumulator>(inputs, outputs, n);
+  });
+}
+
 template <class Element, class Accumulator>
 bool reduce_typed(Reduction reduction, const std::vector<const void*>& inputs, const std::vector<void*>& outputs, int64_t n) {
   switch (reduction) {
-    case Reduction::kSum:
-      run_vectorized([&]() PLAIT_KERNEL_LAMBDA { reduce_all<Reduction::kSum, Element, Accumulator>(inputs, outputs, n); });
-      break;
-    case Reduction::kMax:
-      run_vectorized([&]() PLAIT_KERNEL_LAMBDA { reduce_all<Reduction::kMax, Element, Accumulator>(inputs, outputs, n); });
-      break;
-    case Reduction::kMin:
-      run_vectorized([&]() PLAIT_KERNEL_LAMBDA { reduce_all<Reduction::kMin, Element, Accumulator>(inputs, outputs, n); });
-      break;
+    case Reduction::kSum: reduce_kind<Reduction::kSum, Element, Accumulator>(inputs, outputs, n); break;
+    case Reduction::kMax: reduce_kind<Reduction::kMax, Element, Accumulator>(inputs, outputs, n); break;
+    case Reduction::kMin: reduce_kind<Reduction::kMin, Element, Accumulator>(inputs, outputs, n); break;
   }
   return true;
 }

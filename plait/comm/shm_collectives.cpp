@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kSlotBytes = 512 << 10;
 constexpr uint64_t kSlots = 2;
 constexpr int64_t kOneMeetingBytes = 32 << 10;  // up to here it costs less that every rank sums everything itself
+constexpr int64_t kInPlaceBytes = 128 << 10;    // below, waiting until all have read costs more than the copies
 constexpr int64_t kPartElements = 64;           // parts of a piece begin on whole cache lines, in every type
 
 struct Span {
@@ -98,7 +99,7 @@ std::shared_ptr<ShmCollective> ShmCollectives::post(ShmCall call, const at::Tens
   c.num_pieces = static_cast<uint64_t>(std::max<int64_t>(1, (c.whole + c.piece - 1) / c.piece));
   c.two_meetings = call.kind == ShmKind::kAllReduce && c.whole * c.element_size > kOneMeetingBytes;
   const bool is_read = call.kind != ShmKind::kBroadcast || call.root == rank_;
-  if (input.defined() && is_read && c.whole * c.element_size > kOneMeetingBytes)
+  if (input.defined() && is_read && c.whole * c.element_size >= kInPlaceBytes)
     c.own = own_.loans().find(input.const_data_ptr(), input.nbytes());
   for (const auto& earlier : operations_)
     for (const auto& theirs : {earlier->input, earlier->output})

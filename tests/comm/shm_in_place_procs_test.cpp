@@ -49,7 +49,7 @@ TEST(ShmInPlace, EveryOperationAndType) {
     expect_fine(run_shared(n, [](ProcessGroup& group) {
       const int64_t size = group.size(), rank = group.rank();
       for (auto type : {at::kFloat, at::kBFloat16, at::kLong})
-        for (int64_t length : {int64_t{45001}, int64_t{300000}})
+        for (int64_t length : {int64_t{90001}, int64_t{300000}})
           for (int who = 0; who < 3; ++who) {
             const bool lent = who == 0 || (who == 1) == (rank == 1);
             auto values = [&](int64_t r, int64_t salt) { return testing::rank_values(r, {length}, type, salt); };
@@ -104,7 +104,7 @@ TEST(ShmInPlace, PartsOfOneBufferBackToBack) {
 // 20,000 calls of which every fourth is read in place.
 TEST(ShmInPlace, TwentyThousandCalls) {
   expect_fine(run_shared(3, [](ProcessGroup& group) {
-    const int64_t n = 9001;  // just above what one meeting does
+    const int64_t n = 33001;  // just above what is worth it
     at::Tensor lent = shared_zeros(group, n, at::kFloat), plain = at::zeros({n}), small = at::zeros({5});
     for (int64_t call = 0; call < 20000; ++call) {
       at::Tensor x = call % 4 == 0 ? lent : call % 4 == 1 ? plain : small;
