@@ -1,8 +1,10 @@
-"""Ranks started by OpenMPI's and MPICH's launchers from Debian (setup/test_launchers.sh): the same losses as plait's own ranks. plait uses no MPI
-library; only the launchers' variables are read."""
+"""Ranks started by OpenMPI's and MPICH's launchers from Debian (setup/test_launchers.sh): the same losses as plait's own ranks. With
+train.comm.backend mpi the library carries the messages too (a plugin beside the program, built where its headers are); else only the
+launchers' variables are read."""
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -13,6 +15,15 @@ from program import PROGRAM, ProgramTest, free_port, layout_flags, write_text
 OPENMPI, HYDRA = shutil.which("mpirun.openmpi"), shutil.which("mpiexec.hydra")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 OPENMPI_WORDS = [OPENMPI, "--oversubscribe"]
+OVER_MPI = ["--set", "train.comm.backend=mpi"]
+
+
+def has_plugin(name):
+    return os.path.exists(os.path.join(os.path.dirname(PROGRAM), f"libplait_{name}.so"))
+
+
+def needs_plugin(name, headers):
+    return unittest.skipUnless(has_plugin(name), f"libplait_{name}.so is not built: setup/test_launchers.sh installs {headers}")
 
 
 class MpiTest(ProgramTest):
@@ -53,6 +64,37 @@ class MpiTest(ProgramTest):
         self.assertEqual(done.code, 0, done)
         self.assertTrue(os.path.exists(self.path("single", "logs", "rank_1.log")), "plait starts its own two ranks")
 
+    def same_numbers_over_mpi(self, layout, *words):
+        """Sums in rank order, as over shared memory: not one bit differs."""
+        self.ok(*self.words("own", layout), "--set", "train.comm.backend=shm", OMP_NUM_THREADS="1")
+        done = self.launch(*words, PROGRAM, *self.words("mpi", layout), *OVER_MPI)
+        self.assertEqual(done.code, 0, done)
+        own, mpi = self.metrics("own"), self.metrics("mpi")
+        self.assertEqual(len(own[0]), 3)
+        for name in ("loss", "grad_norm"):
+            self.assertEqual([s[name] for s in mpi[0]], [s[name] for s in own[0]], name)
+        self.assertEqual([s["eval_loss"] for s in mpi[1]], [s["eval_loss"] for s in own[1]])
+        self.assertEqual(self.left_behind(), [])
+
+    def killed_rank_ends_the_job(self, variable, *words):
+        rows = tiny.bert_rows(self.path("many.jsonl"), 400)
+        job = self.launcher([*words, PROGRAM, "train", "--model", tiny.BERT, "--train_file", rows, "--set", "train.batch_size=8", "--set", "train.max_epochs=500",
+                             "--work_dir", self.path("run"), *layout_flags("2x1x1"), *OVER_MPI])
+        self.wait_for_steps(job)
+        ranks = [pid for pid in self.left_behind() if self.variable_of(pid, variable) == "1" and os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(PROGRAM)]
+        self.assertEqual(len(ranks), 1)
+        os.kill(ranks[0], signal.SIGKILL)
+        done = self.finish(job, 60)
+        self.assertNotEqual(done.code, 0, done)
+        self.assertEqual(self.left_behind(), [])
+
+    def variable_of(self, pid, name):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                return dict(line.split("=", 1) for line in f.read().decode(errors="replace").split("\0") if "=" in line).get(name)
+        except OSError:
+            return None
+
     def refused(self, code, fragment, *words):
         """A rank's own code is in its output; the launcher returns it or one of its own."""
         done = self.launch(*words, timeout=60)
@@ -78,6 +120,18 @@ class OpenMpi(MpiTest):
 
     def test_contradiction(self):
         self.refused(2, "WORLD_SIZE=8 contradicts OMPI_COMM_WORLD_SIZE=2", *OPENMPI_WORDS, "-n", "2", "-x", "WORLD_SIZE=8", PROGRAM, *self.words("wrong", "2x1x1"))
+
+    @needs_plugin("openmpi", "libopenmpi-dev")
+    def test_same_numbers_over_mpi(self):
+        self.same_numbers_over_mpi("2x2x1", *OPENMPI_WORDS, "-n", "4")
+
+    @needs_plugin("openmpi", "libopenmpi-dev")
+    def test_pipeline_over_mpi(self):
+        self.same_numbers_over_mpi("1x1x2", *OPENMPI_WORDS, "-n", "2")
+
+    @needs_plugin("openmpi", "libopenmpi-dev")
+    def test_killed_rank_ends_the_job_over_mpi(self):
+        self.killed_rank_ends_the_job("OMPI_COMM_WORLD_RANK", *OPENMPI_WORDS, "-n", "2")
 
     def test_two_nodes(self):
         reason = two_nodes.why_not()
@@ -109,12 +163,53 @@ class Mpich(MpiTest):
     def test_wrong_number_of_ranks(self):
         self.refused(2, "there are 3 ranks", HYDRA, "-n", "3", PROGRAM, *self.words("wrong", "2x1x2"))
 
+    @needs_plugin("mpich", "libmpich-dev")
+    def test_same_numbers_over_mpi(self):
+        self.same_numbers_over_mpi("2x2x1", HYDRA, "-n", "4")
+
+    @needs_plugin("mpich", "libmpich-dev")
+    def test_pipeline_over_mpi(self):
+        self.same_numbers_over_mpi("1x1x2", HYDRA, "-n", "2")
+
+    @needs_plugin("mpich", "libmpich-dev")
+    def test_killed_rank_ends_the_job_over_mpi(self):
+        self.killed_rank_ends_the_job("PMI_RANK", HYDRA, "-n", "2")
+
     def test_two_nodes_need_an_address(self):
         """Two of Hydra's proxies on this machine, which it takes for two hosts."""
         hosts = [HYDRA, "-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2"]
         self.refused(2, "MASTER_ADDR is not set", *hosts, PROGRAM, *self.words("none", "2x1x1"))
         self.ok(*self.words("own", "2x1x1"), OMP_NUM_THREADS="1")
         self.assertEqual(self.launch(*hosts, "-genv", "MASTER_ADDR", "127.0.0.1", "-genv", "MASTER_PORT", str(free_port()), PROGRAM, *self.words("mpi", "2x1x1")).code, 0)
+
+
+class WithoutLauncher(MpiTest):
+    """The wish for MPI is refused before any file is written."""
+
+    def refused_without_launcher(self, who, **variables):
+        done = self.run_plait(*self.words("none", "2x1x1"), *OVER_MPI, **variables)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn(f"train.comm.backend mpi (command line) needs ranks that an MPI launcher starts (mpirun -n 2 plait train ..., or srun --mpi=pmix); here {who} "
+                      "starts them; nearest valid value auto", done.last_line)
+        self.assertFalse(os.path.exists(self.path("none")))
+
+    def test_own_ranks(self):
+        self.refused_without_launcher("plait itself")
+
+    def test_other_launcher(self):
+        self.refused_without_launcher("torchrun", RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), TORCHELASTIC_RUN_ID="7")
+
+    def test_program_without_the_plugin(self):
+        shutil.copy(PROGRAM, self.path("plait"))
+        env = self.environment(OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_LOCAL_RANK="0", OMPI_COMM_WORLD_LOCAL_SIZE="2",
+                               MASTER_PORT=str(free_port()))
+        done = self.finish(subprocess.Popen([self.path("plait"), *self.words("none", "2x1x1"), *OVER_MPI], cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), 60)
+        self.assertEqual(done.code, 8, done)
+        self.assertIn("train.comm.backend mpi needs the plugin libplait_openmpi.so", done.last_line)
+
+    def test_one_rank_needs_nobody(self):
+        self.ok(*self.words("one", "1x1x1"), *OVER_MPI)
 
 
 if __name__ == "__main__":
