@@ -140,6 +140,17 @@ class Slurm(SlurmTest):
         self.launched("salloc", "-N2", "-n4", script)
         self.assertEqual(self.metrics("step0")[0][-1]["loss"], self.metrics("step1")[0][-1]["loss"])
 
+    def test_messages_over_mpi(self):
+        """srun itself starts MPICH's ranks: two on each node."""
+        if not os.path.exists(os.path.join(os.path.dirname(PROGRAM), "libplait_mpich.so")):
+            self.skipTest("libplait_mpich.so is not built: setup/test_launchers.sh installs libmpich-dev")
+        over_mpi = ["--set", "train.comm.backend=mpi"]
+        self.launched("srun", "--mpi=pmi2", "-N2", "-n4", "--ntasks-per-node=2", *self.words("step", "2x2x1"), *over_mpi)
+        self.same_run("step", "2x2x1")
+        done = self.launch("srun", "-N2", "-n4", *self.words("none", "2x2x1"), *over_mpi, timeout=60)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("here Slurm starts them; nearest valid value auto", done.err, done)
+
     def test_a_batch_script_without_srun_starts_its_own_ranks(self):
         script = write_text(self.path("batch.sh"), f"#!/bin/sh\ncd {self.folder}\n{' '.join(self.words('batch', '1x2x1'))}\n")
         done = self.launch("sbatch", "--wait", "-N2", "-n4", "-o", self.path("batch.txt"), script)
