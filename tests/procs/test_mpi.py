@@ -143,10 +143,16 @@ class OpenMpi(MpiTest):
             agent = write_text(self.path("agent.sh"), f"#!/bin/sh\nshift\nexec {shlex.join(nodes.command(1, ['sh', '-c'], self.folder))} \"$*\"\n")
             os.chmod(agent, 0o755)
             hosts = ",".join(f"{address}:2" for address in two_nodes.ADDRESSES)
-            done = self.launch(*nodes.command(0, [OPENMPI, "-n", "4", "--host", hosts, "--mca", "plm_rsh_agent", agent, PROGRAM, *self.words("mpi", "2x1x2")], self.folder))
+            start = [OPENMPI, "-n", "4", "--host", hosts, "--mca", "plm_rsh_agent", agent, PROGRAM]
+            done = self.launch(*nodes.command(0, [*start, *self.words("mpi", "2x1x2")], self.folder))
             self.assertEqual(done.code, 0, done)
+            if has_plugin("openmpi"):
+                over_mpi = self.launch(*nodes.command(0, [*start, *self.words("over_mpi", "2x1x2"), *OVER_MPI], self.folder))
+                self.assertEqual(over_mpi.code, 0, over_mpi)
         self.assertIn(two_nodes.ADDRESSES[0], done.err)
         self.assert_like_own("mpi")
+        if has_plugin("openmpi"):
+            self.assert_like_own("over_mpi")
 
 
 @unittest.skipUnless(HYDRA, "no MPICH here: setup/test_launchers.sh installs its launcher")
