@@ -129,7 +129,8 @@ void try_threads(int count) {
 }
 
 // `inputs`: to compare with the other ranks'; null for forked ranks, which share what one process has read.
-int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& watch, const RunInputs* inputs, const RankBody& body) {
+int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& watch, bool tells_placement, const RunInputs* inputs,
+                 const RankBody& body) {
   RunControl control = watch.control();
   MeshLayout layout = layout_of(config);
   Coordinate place = layout.coordinate_of(env.rank);
@@ -139,7 +140,7 @@ int run_one_rank(const Config& config, const RankEnvironment& env, RankWatch& wa
   const int num_threads = threads_of_rank(env.local_world_size);
   // Before torch's pool exists: its threads take over where this one may run.
   CpuPlacement placement = pin_rank(config.train.cpu_affinity, env, num_threads);
-  if (!placement.cores.empty() && env.rank == 0) log_info(placement.reason + " (train.cpu_affinity)");
+  if (tells_placement && !placement.cores.empty() && env.rank == 0) log_info(placement.reason + " (train.cpu_affinity)");
   try_threads(num_threads);
   at::set_num_threads(num_threads);
   RendezvousOptions options = rendezvous_options(config, env);
@@ -325,7 +326,7 @@ int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir,
   if (place.launched || world == 1) {
     RankEnvironment env = place.launched.value_or(RankEnvironment{});
     if (!place.watch) place.watch = std::make_unique<RankWatch>(env);
-    return run_one_rank(config, env, *place.watch, inputs, body);
+    return run_one_rank(config, env, *place.watch, place.tells_placement, inputs, body);
   }
   LaunchOptions options;
   options.num_ranks = world;
@@ -338,7 +339,7 @@ int run_ranks(const Config& config, RunPlace& place, const std::string& log_dir,
   options.stop_grace = place.stop_grace;
   options.body = [&](const RankEnvironment& env) {
     RankWatch watch(env);
-    return run_one_rank(config, env, watch, nullptr, body);
+    return run_one_rank(config, env, watch, place.tells_placement, nullptr, body);
   };
   return launch_local_ranks(options);
 }

@@ -38,6 +38,7 @@ struct RunPlace {
   std::optional<RankEnvironment> launched;  // as one rank, by somebody else; none: run_ranks starts the ranks
   RankEnvironment wishes;                   // bind, job_id, secret, rendezvous_timeout of ranks that run_ranks starts
   std::chrono::milliseconds stop_grace{60000};
+  bool tells_placement = false;      // rank 0 says when ranks are pinned to cores: long runs
   std::unique_ptr<RankWatch> watch;  // of a launched rank: from now on it does not outlive its launcher
 
   bool talks() const { return !launched || launched->rank == 0; }

@@ -92,6 +92,7 @@ int train_command(int argc, char** argv) {
     }
     inputs = prepare_inputs(config, RunKind::kTrain, config.train.work_dir + "/cache", say);
   });
+  place.tells_placement = true;
   return run_ranks(config, place, config.train.work_dir + "/logs", &inputs,
                    [&](Mesh& mesh, const auto& say_rank, const RunControl& control) {
                      Trainer trainer(inputs, mesh, mesh.world().device(), say_rank, control);

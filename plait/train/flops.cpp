@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "plait/data/micro_batches.h"
+#include "plait/tensor/matrix_product.h"
 
 namespace plait {
 
@@ -65,19 +66,22 @@ double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType t
   const int products = device.is_cpu() ? 1 : 20;  // between two looks at the clock
   auto options = at::TensorOptions().dtype(type).device(device);
   at::Tensor a = at::full({size, size}, 0.5, options), b = at::full({size, size}, 0.25, options), c = at::empty({size, size}, options);
-  auto multiply = [&] {
-    for (int i = 0; i < products; ++i) at::mm_out(c, a, b);
+  auto multiply = [&](bool own) {
+    for (int i = 0; i < products; ++i) {
+      if (own) matrix_product_into(c, a, b);
+      else at::mm_out(c, a, b);
+    }
     if (!device.is_cpu()) c[0][0].item();  // until they are done
   };
-  multiply();  // buffers, and kernels that are made on first use
+  for (bool own : {false, true}) multiply(own);  // buffers, and kernels that are made on first use
   const double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) * products;
-  at::Tensor rates = at::zeros({3}, at::kDouble);
+  at::Tensor rates = at::zeros({4}, at::kDouble);
   for (int64_t window = 0; window < rates.numel(); ++window) {
     mesh.world().barrier();
     auto begin = Clock::now(), end = begin;
     int64_t done = 0;
     while (seconds_between(begin, end) < 0.1) {
-      multiply();
+      multiply(window % 2 == 1);
       ++done;
       end = Clock::now();
     }

@@ -21,8 +21,8 @@ namespace plait {
 // and the optimizer do not count, and nothing that is computed twice.
 double step_flops(const ModelShape& shape, const HeadOptions& head, const Dataset& rows, std::span<const int64_t> row_ids);
 
-// FLOP/s of square matrix products in `type`, all ranks at work at the same time, summed over them: the best of three windows. Takes about
-// 0.3 s. Collective over the mesh.
+// FLOP/s of square matrix products in `type`, all ranks at work at the same time, summed over them: the best of four windows of 0.1 s, two of
+// LibTorch's product and two of plait's own (tensor/matrix_product.h). Collective over the mesh.
 double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType type);
 
 }  // namespace plait
