@@ -10,7 +10,9 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, f"{ROOT}/benchmarks/compare")
+sys.path.insert(0, f"{ROOT}/benchmarks/bubble")
 import bounds  # noqa: E402
+import bubble  # noqa: E402
 import compare  # noqa: E402
 import rows  # noqa: E402
 import workloads  # noqa: E402
@@ -125,6 +127,33 @@ class Compression(unittest.TestCase):
         refused = run(sys.executable, script, "--plait", "/nowhere/plait")
         self.assertEqual(refused.returncode, 1)
         self.assertIn("setup/build.sh", refused.stderr)
+
+
+class Bubble(unittest.TestCase):
+    def events(self):
+        """1F1B of two ranks and two micro-batches: F 1 s, B 2 s, messages 0.5 s; as a trace has it, in microseconds."""
+        rows = {0: "0F0:0:1 0SF0:1:1 0F1:1:2 0SF1:2:2 0RB0:2:5 0B0:5:7 0RB1:7:8 0B1:8:10",
+                1: "1RF0:0:1.5 1F0:1.5:2.5 1B0:2.5:4.5 1SB0:4.5:4.5 1RF1:4.5:4.5 1F1:4.5:5.5 1B1:5.5:7.5 1SB1:7.5:7.5"}
+        events = []
+        for rank, row in rows.items():
+            events.append(dict(ph="X", name="step 5", pid=0, tid=rank, ts=0, dur=11e6))
+            for word in row.split():
+                name, begin, end = word.split(":")
+                events.append(dict(ph="X", name=name, pid=0, tid=rank, ts=1e6 * float(begin), dur=1e6 * (float(end) - float(begin))))
+        return events
+
+    def test_idle_share_costs_and_travel_of_a_trace(self):
+        (step,) = bubble.actions_by_step(self.events())
+        self.assertAlmostEqual(bubble.idle_share(step), 1 - 12 / 20)
+        costs, travel = bubble.costs_of([step])
+        self.assertEqual(costs, {"F": [1, 1], "B": [2, 2], "W": [0, 0]})
+        self.assertAlmostEqual(travel, 0.5)
+        self.assertEqual(len(bubble.travel_seconds(step)), 3, "1RF1 was there after its message")
+
+    def test_refusals(self):
+        refused = run(sys.executable, f"{ROOT}/benchmarks/bubble/bubble.py", "--steps", "3", "--warm_up", "3")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--warm_up", refused.stderr)
 
 
 class DeviceCheck(unittest.TestCase):
