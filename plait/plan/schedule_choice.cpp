@@ -68,7 +68,7 @@ std::string name_of(const ScheduleCandidate& c) {
 
 std::string milliseconds(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g ms", 1e3 * seconds);
+  std::snprintf(text, sizeof text, seconds < 0.1 ? "%.3g ms" : "%.0f ms", 1e3 * seconds);
   return text;
 }
 

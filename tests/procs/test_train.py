@@ -4,7 +4,7 @@ import os
 import unittest
 
 import tiny
-from program import ProgramTest, layout_flags, read_bytes, read_json, read_jsonl, write_text
+from program import ProgramTest, free_port, layout_flags, read_bytes, read_json, read_jsonl, write_text
 
 STEP_FIELDS = {"step", "epoch", "loss", "grad_norm", "learning_rate", "samples", "tokens", "step_seconds", "tokens_per_second"}
 
@@ -120,10 +120,35 @@ class Settings(TrainTest):
             "interleaved": ("1x1x2", "--set", "train.distributed.schedule=interleaved_1f1b", "--set", "train.distributed.virtual_pipeline_size=2"),
             "uneven": ("1x1x3", "--set", "train.distributed.pipeline_layers=[3,1,1]"),
             "gpipe": ("2x1x2", "--set", "train.distributed.schedule=gpipe"),
+            "v": ("1x2x2", "--set", "train.distributed.schedule=zb_v"),
+            "auto": ("1x1x2", "--set", "train.distributed.schedule=auto", "--set", "train.distributed.pipeline_memory_bytes=100000000"),
         }
         for name, (layout, *more) in cases.items():
             steps, _ = self.train(layout, name, *words, *more)
             self.assert_same_losses(steps, one, 1e-5, name)
+        # The first and the last stage lie on one rank; the export is the same model.
+        found, expected = (tiny.read_safetensors(self.path(name, "output", "model.safetensors")) for name in ("v", "one"))
+        self.assertEqual(sorted(found), sorted(expected))
+        for name, tensor in expected.items():
+            for a, b in zip(tiny.floats(found[name]), tiny.floats(tensor)):
+                self.assertAlmostEqual(a, b, delta=2e-3, msg=name)
+
+    def test_a_schedule_of_a_file_is_checked_before_anything_connects(self):
+        text = self.ok("schedule", "--kind", "zb_h1", "--stages", 2, "--micro_batches", 4, "--text").out
+        file = write_text(self.path("mine.txt"), text.replace("zb_h1", "mine"))
+        layout = ["--set", "train.distributed.gradient_accumulation_steps=4"]
+        words = [*self.settings("--set", "train.max_steps=3"), *layout]
+        custom = ["--set", "train.distributed.schedule=custom", "--set", f"train.distributed.schedule_file={file}"]
+        mine, _ = self.train("1x1x2", "mine", *words, *custom)
+        named, _ = self.train("1x1x2", "named", *words, "--set", "train.distributed.schedule=zb_h1")
+        self.assert_same_losses(mine, named, 0)
+        # Ranks of a launcher that never meet: each of them sees the fault by itself.
+        write_text(file, text.replace("1RF1 ", "", 1))
+        for rank in (0, 1):
+            finished = self.run_plait("train", *words, *layout_flags("1x1x2"), *custom, "--work_dir", self.path(f"broken{rank}"), timeout=60,
+                                      RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+            self.assertEqual(finished.code, 2, finished)
+            self.assertIn(f"{file}:3: not a valid schedule: rank 1: 1RF1 is missing", finished.err)
 
     def test_hugging_face_arguments_are_a_way_in(self):
         self.settings()
