@@ -88,6 +88,34 @@ TEST(ShmProcesses, MixedSizesWithLateRanks) {
   }));
 }
 
+// More operations under way than there are slots, posted before any is waited for; a sum of a sum that is not there yet.
+TEST(ShmProcesses, ManyUnderWay) {
+  expect_all_well(run_ranks(4, [](Ranks& r) {
+    for (int64_t call = 0; call < 300; ++call) {
+      if (call % 4 == r.rank) std::this_thread::sleep_for(std::chrono::microseconds(500));
+      std::vector<at::Tensor> sums, gathered;
+      std::vector<WorkPtr> works;
+      for (int64_t i = 0; i < 9; ++i) {
+        const int64_t n = i % 4 == 3 ? 30000 : 17 + i;
+        sums.push_back(at::full({n}, static_cast<double>(r.rank + call + i)));
+        gathered.push_back(at::zeros({4, n}));
+        works.push_back(r.world->all_reduce(sums.back()));
+        if (i % 3 == 0) works.push_back(r.world->all_reduce(sums.back()));
+        works.push_back(r.world->all_gather(gathered.back(), at::full({1, n}, static_cast<double>(r.rank * 100 + i))));
+      }
+      for (size_t i = works.size(); i > 0; --i) works[(i * 5) % works.size()]->wait();
+      for (auto& work : works) work->wait();
+      for (int64_t i = 0; i < 9; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double sum = static_cast<double>(6 + 4 * (call + i)) * (i % 3 == 0 ? 4 : 1);
+        testing::require_equal(sums[at], at::full_like(sums[at], sum), cat("call ", call, " sum ", i));
+        for (int64_t rank = 0; rank < 4; ++rank)
+          testing::require_equal(gathered[at][rank], at::full_like(gathered[at][rank], static_cast<double>(rank * 100 + i)), "gathered");
+      }
+    }
+  }));
+}
+
 // The same bits as a sum in rank order, in fp32 for 16-bit types.
 TEST(ShmProcesses, SumsInRankOrder) {
   expect_all_well(run_ranks(3, [](Ranks& r) {
