@@ -239,7 +239,7 @@ class HierarchicalBackend::Queue {
 
   static std::shared_ptr<Queue> begin(std::shared_ptr<ShmRank> own, HierarchyLinks links, int group_rank) {
     auto queue = std::make_shared<Queue>(std::move(own), std::move(links), group_rank);
-    std::thread([queue] { queue->run(); }).detach();
+    queue->thread_ = std::thread([queue] { queue->run(); });
     return queue;
   }
 
@@ -254,7 +254,11 @@ class HierarchicalBackend::Queue {
     ending_ = true;
     tasks_.clear();
     changed_.notify_all();
-    changed_.wait_for(lock, kLastWait, [&] { return ended_; });
+    const bool ended = changed_.wait_for(lock, kLastWait, [&] { return ended_; });
+    lock.unlock();
+    // Joined, so that the connections end on the caller's thread, before the process takes its libraries down.
+    if (ended) thread_.join();
+    else thread_.detach();
   }
 
   Steps& steps() { return steps_; }
@@ -294,6 +298,7 @@ class HierarchicalBackend::Queue {
   std::deque<std::shared_ptr<HierarchyTask>> tasks_;
   std::exception_ptr failure_;
   bool ending_ = false, ended_ = false;
+  std::thread thread_;
 };
 
 HierarchicalBackend::HierarchicalBackend(std::shared_ptr<ShmRank> own, HierarchyLinks links, int group_rank, int size)
