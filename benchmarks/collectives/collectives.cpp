@@ -8,6 +8,7 @@
 #include "benchmarks/collectives/bench_rank.h"
 #include "plait/base/error.h"
 #include "plait/comm/launch.h"
+#include "plait/comm/shared_buffer.h"
 #include "plait/tensor/allocator.h"
 
 namespace plait {
@@ -19,10 +20,11 @@ class MeshBackend : public bench::Backend {
   int rank() const override { return static_cast<int>(group_.rank()); }
   int size() const override { return static_cast<int>(group_.size()); }
   void resize(int64_t n) override {
-    host_first_ = at::zeros({n});
-    host_second_ = at::zeros({n});
-    first_ = host_first_.to(group_.device());
-    second_ = host_second_.to(group_.device());
+    // As the gradients of a training run: shared with the ranks that read them where the backend can do that.
+    first_ = shared_zeros(group_, n, at::kFloat);
+    second_ = shared_zeros(group_, n, at::kFloat);
+    host_first_ = first_.to(at::kCPU);
+    host_second_ = second_.to(at::kCPU);
   }
   float* first() override { return host_first_.data_ptr<float>(); }
   float* second() override { return host_second_.data_ptr<float>(); }
@@ -37,7 +39,7 @@ class MeshBackend : public bench::Backend {
     sent->wait();
   }
   void barrier() override { group_.barrier(); }
-  // On the CPU these are the same tensors; copying from a device also waits until it is done.
+  // On the CPU host and device tensors are the same; copying from a device also waits until it is done.
   void upload() override {
     if (on_host()) return;
     first_.copy_(host_first_);
