@@ -138,7 +138,7 @@ TEST(MpiRank, DISABLED_EveryOperation) {
     testing::all_reduce_case(world, at::kFloat, {0});
     testing::all_gather_case(world, at::kBool, {3});
     testing::all_reduce_case(world, at::kInt, {70001});
-    testing::back_to_back_case(world, 2000);
+    testing::back_to_back_case(world, 500);
     testing::two_in_flight_case(world);
   });
 }
