@@ -10,10 +10,12 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, f"{ROOT}/benchmarks/compare")
+sys.path.insert(0, f"{ROOT}/benchmarks/collectives")
 sys.path.insert(0, f"{ROOT}/benchmarks/bubble")
 import bounds  # noqa: E402
 import bubble  # noqa: E402
 import compare  # noqa: E402
+import collectives  # noqa: E402
 import rows  # noqa: E402
 import workloads  # noqa: E402
 from measure import Memory, Sample  # noqa: E402
@@ -154,6 +156,27 @@ class Bubble(unittest.TestCase):
         refused = run(sys.executable, f"{ROOT}/benchmarks/bubble/bubble.py", "--steps", "3", "--warm_up", "3")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("--warm_up", refused.stderr)
+
+
+class Collectives(unittest.TestCase):
+    def test_sizes_and_their_refusal(self):
+        self.assertEqual([collectives.size_bytes(t) for t in ("4K", "256k", "64M", "512")], [4096, 262144, 64 << 20, 512])
+        self.assertEqual([collectives.size_text(n) for n in (4096, 64 << 20, 768)], ["4 KiB", "64 MiB", "768 B"])
+        for words in (["--sizes", "5"], ["--sizes", "4X"], ["--backends", "shm,smoke"], ["--operations", "gather"], ["--ranks", "1"]):
+            refused = run(sys.executable, f"{ROOT}/benchmarks/collectives/collectives.py", "--no-build", *words)
+            self.assertEqual(refused.returncode, 2, words)
+            self.assertIn(words[0], refused.stderr)
+
+    def test_ratios_are_of_medians_and_say_what_is_missing(self):
+        times = dict(gloo=[10.0, 30.0, 20.0], shm=[4.0, 2.0, 3.0], mpi=[5.0, 5.0, 5.0])
+        self.assertEqual(collectives.row(4, "barrier", "-", times, ["gloo", "shm", "nccl", "mpi"]),
+                         [4, "barrier", "-", "20.0 (10.0)", "3.0 (2.0)", "-", "5.0 (5.0)", "6.67", "-", "1.67", "4.00", "-"])
+
+    def test_without_devices_or_mpi_it_says_so(self):
+        with tempfile.TemporaryDirectory() as empty:
+            self.assertIn("setup/test_launchers.sh", collectives.why_not("openmpi", 2, empty))
+        self.assertIn("devices", collectives.why_not("nccl", 1000, ROOT).replace("device here", "devices"))
+        self.assertEqual(collectives.why_not("shm", 8, ROOT), "")
 
 
 class DeviceCheck(unittest.TestCase):
