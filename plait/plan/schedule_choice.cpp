@@ -106,6 +106,16 @@ ActivationBytes activation_bytes(const ModelShape& shape, const Config& config, 
   return bytes;
 }
 
+double state_bytes(const ModelShape& shape, const MeshLayout& layout, const Config& config) {
+  const double H = static_cast<double>(shape.hidden_size), V = static_cast<double>(shape.vocab_size);
+  const double q = static_cast<double>(shape.num_heads * shape.head_size), k = static_cast<double>(shape.num_kv_heads * shape.head_size);
+  const double layer = H * (2 * q + 2 * k) + (shape.gated_ffn ? 3 : 2) * H * static_cast<double>(shape.ffn_size);
+  const auto layers = static_cast<double>((shape.num_layers + layout.pp_size - 1) / layout.pp_size);
+  const double tables = V * H * (shape.tied_embeddings || config.task == Task::kTextClassification ? 1 : 2);
+  const double e = bytes_of(config.train.dtype);
+  return (layers * layer + tables) / static_cast<double>(layout.tp_size) * (e == 8 ? 32 : e == 4 ? 16 : 18);
+}
+
 double peak_activation_bytes(const Schedule& schedule, const std::vector<Span>& layers, const ActivationBytes& bytes) {
   PLAIT_CHECK(static_cast<int64_t>(layers.size()) == schedule.num_stages, layers.size(), " stages");
   auto of_stage = [&](int64_t s, bool weights) {

@@ -33,6 +33,10 @@ struct ActivationBytes {
 //   embedding = e T H (1 + 1 with dropout) / s;   head = e T (V / t + 2 H), of a classifier 3 e B H
 ActivationBytes activation_bytes(const ModelShape& shape, const Config& config, int64_t tensor_size);
 
+// Bytes of weights, masters, gradients and two moments of the fullest rank, which are not free for activations: 16 a parameter in float32,
+// 18 in 16 bits, 32 in float64; ceil(L / p) layers, the embedding and, untied or on a V, the head's table, over t.
+double state_bytes(const ModelShape& shape, const MeshLayout& layout, const Config& config);
+
 // Most bytes that a rank holds at once when it runs its list, the largest rank. `layers`: of each stage.
 double peak_activation_bytes(const Schedule& schedule, const std::vector<Span>& layers, const ActivationBytes& bytes);
 

@@ -189,6 +189,16 @@ TEST(ActivationBytes, FollowTheFormula) {
   EXPECT_DOUBLE_EQ(activation_bytes(shape, config, 1).layer, 1.1 * (2 * T * (5 * H + 2 * q + 2 * k + 3 * f) + 5 * N * 3 * 32 * 32));
 }
 
+TEST(StateBytes, CountsTheFullestRank) {
+  Config config = config_with(ScheduleKind::kAuto, 2);
+  ModelShape shape = decoder(5);
+  const double layer = 64 * (2 * 64 + 2 * 32) + 3 * 64 * 128, table = 1000 * 64;
+  EXPECT_DOUBLE_EQ(state_bytes(shape, {.pp_size = 2}, config), 16 * (3 * layer + 2 * table));
+  shape.tied_embeddings = true;
+  config.train.dtype = DType::kBFloat16;
+  EXPECT_DOUBLE_EQ(state_bytes(shape, {.pp_size = 1, .tp_size = 2}, config), 18 * (5 * layer + table) / 2);
+}
+
 TEST(ActivationBytes, APeakIsTheFullestMomentOfARank) {
   std::vector<Span> layers = {{0, 1}, {1, 1}};
   ActivationBytes bytes{.layer = 10, .embedding = 1, .head = 100, .layer_weights = 3, .head_weights = 7};
