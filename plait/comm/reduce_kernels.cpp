@@ -64,24 +64,36 @@ PLAIT_KERNEL void reduce_all(const std::vector<const void*>& inputs, const std::
   }
 }
 
+// Vectors at any address.
+template <class Vector>
+PLAIT_KERNEL void load(Vector& vector, const void* inputs, int64_t element, size_t element_size) {
+  __builtin_memcpy(&vector, static_cast<const char*>(inputs) + static_cast<size_t>(element) * element_size, sizeof vector);
+}
+template <class Vector>
+PLAIT_KERNEL void store(void* output, int64_t element, size_t element_size, const Vector& vector) {
+  __builtin_memcpy(static_cast<char*>(output) + static_cast<size_t>(element) * element_size, &vector, sizeof vector);
+}
+
 // Sums of types that accumulate in themselves stay in registers on their way from the inputs to the outputs.
 template <class Element>
 PLAIT_KERNEL void sum_in_registers(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, int64_t n) {
-  typedef Element Lanes __attribute__((vector_size(64), aligned(1), may_alias));
+  typedef Element Lanes __attribute__((vector_size(64)));
   constexpr int kWide = 4;
-  constexpr int64_t kStep = kWide * static_cast<int64_t>(sizeof(Lanes) / sizeof(Element));
+  constexpr int64_t kLanes = 64 / sizeof(Element), kStep = kWide * kLanes;
   const size_t num_inputs = inputs.size();
   int64_t i = 0;
   for (; i + kStep <= n; i += kStep) {
     Lanes sum[kWide];
-    const auto* first = reinterpret_cast<const Lanes*>(static_cast<const Element*>(inputs[0]) + i);
-    for (int k = 0; k < kWide; ++k) sum[k] = first[k];
+    for (int k = 0; k < kWide; ++k) load(sum[k], inputs[0], i + k * kLanes, sizeof(Element));
     for (size_t r = 1; r < num_inputs; ++r) {
-      const auto* x = reinterpret_cast<const Lanes*>(static_cast<const Element*>(inputs[r]) + i);
-      for (int k = 0; k < kWide; ++k) sum[k] += x[k];
+      for (int k = 0; k < kWide; ++k) {
+        Lanes v;
+        load(v, inputs[r], i + k * kLanes, sizeof(Element));
+        sum[k] += v;
+      }
     }
     for (void* output : outputs)
-      for (int k = 0; k < kWide; ++k) reinterpret_cast<Lanes*>(static_cast<Element*>(output) + i)[k] = sum[k];
+      for (int k = 0; k < kWide; ++k) store(output, i + k * kLanes, sizeof(Element), sum[k]);
   }
   for (; i < n; ++i) {
     Element sum = static_cast<const Element*>(inputs[0])[i];
@@ -93,7 +105,7 @@ PLAIT_KERNEL void sum_in_registers(const std::vector<const void*>& inputs, const
 template <Reduction kReduction, class Element, class Accumulator>
 void reduce_kind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, int64_t n) {
   run_vectorized([&]() PLAIT_KERNEL_LAMBDA {
-    if constexpr (std::is_same_v<Element, Accumulator> && kReduction == Reduction::kSum) sum_in_registers<Element>(inputs, outputs, n);
+    if constexpr (kReduction == Reduction::kSum && std::is_same_v<Element, Accumulator>) sum_in_registers<Element>(inputs, outputs, n);
     else reduce_all<kReduction, Element, Accumulator>(inputs, outputs, n);
   });
 }
