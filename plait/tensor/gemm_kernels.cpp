@@ -100,8 +100,8 @@ PLAIT_AVX512 void pack_transposed(const float* from, int64_t stride, int64_t wid
   }
 }
 
-// Packs `width` columns of a (width-major) operand: element (k, w) at from[k * k_stride + w * w_stride]. Columns that fill up the last panel
-// are zero or left as they are: their sums are not stored.
+// Packs `width` columns: element (k, w) at from[k * k_stride + w * w_stride]. Columns that fill up the last panel are zero or left as they
+// are: their sums are not stored.
 template <int64_t kWidth>
 PLAIT_AVX512 void pack(const float* from, int64_t k_stride, int64_t w_stride, int64_t width, int64_t depth, float* to) {
   const int64_t panel = panel_floats<kWidth>(depth);
@@ -135,6 +135,35 @@ PLAIT_AVX512 void pack(const float* from, int64_t k_stride, int64_t w_stride, in
   }
 }
 
+// An operand's next block, fetched into the second-level cache while this one is computed: packing would wait for memory at every line.
+class Ahead {
+ public:
+  Ahead() = default;
+  // The block rows x columns at `block`, during `steps` calls of fetch().
+  Ahead(const MatrixView& block, int64_t rows, int64_t columns, int64_t steps) : at_(block.data) {
+    const bool by_rows = block.column_stride == 1;
+    if (!by_rows && block.row_stride != 1) return;
+    stride_ = by_rows ? block.row_stride : block.column_stride;
+    lines_ = pieces(by_rows ? columns : rows, kVector);
+    left_ = (by_rows ? rows : columns) * lines_;
+    lines_a_step_ = pieces(left_, steps);
+  }
+  PLAIT_AVX512_INLINE void fetch() {
+    for (int64_t n = std::min(lines_a_step_, left_); n > 0; --n, --left_) {
+      __builtin_prefetch(at_ + line_ * kVector, 0, 2);
+      if (++line_ < lines_) continue;
+      line_ = 0;
+      at_ += stride_;
+    }
+  }
+
+ private:
+  const float* at_ = nullptr;
+  int64_t stride_ = 0, line_ = 0, lines_ = 0, left_ = 0, lines_a_step_ = 0;
+};
+
+constexpr int64_t kDepthAStep = 8;  // of a tile, between two steps of Ahead
+
 struct Tile {
   const float *a, *b;
   int64_t depth;
@@ -143,6 +172,7 @@ struct Tile {
   const float* bias;  // null: none
   int64_t columns;
   bool add;
+  Ahead* ahead;
 };
 
 template <int kRows, int kVectors>
@@ -156,16 +186,19 @@ PLAIT_AVX512 void multiply_tile(const Tile& t) {
 #pragma GCC unroll 14
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) __builtin_prefetch(t.c + i * t.c_stride + v * kVector, 1);
-  for (int64_t k = 0; k < t.depth; ++k, a += kTileRows, b += kTileColumns) {
-    __m512 column[kVectors];
+    for (int v = 0; v < kVectors; ++v) __builtin_prefetch(t.c + i * t.c_stride + v * kVector, 1, 2);
+  for (int64_t k = 0; k < t.depth;) {
+    t.ahead->fetch();
+    for (const int64_t end = std::min(k + kDepthAStep, t.depth); k < end; ++k, a += kTileRows, b += kTileColumns) {
+      __m512 column[kVectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) column[v] = _mm512_load_ps(b + v * kVector);
+      for (int v = 0; v < kVectors; ++v) column[v] = _mm512_load_ps(b + v * kVector);
 #pragma GCC unroll 14
-    for (int i = 0; i < kRows; ++i) {
-      const __m512 row = _mm512_set1_ps(a[i]);
+      for (int i = 0; i < kRows; ++i) {
+        const __m512 row = _mm512_set1_ps(a[i]);
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_fmadd_ps(row, column[v], sum[i][v]);
+        for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_fmadd_ps(row, column[v], sum[i][v]);
+      }
     }
   }
 #pragma GCC unroll 2
@@ -205,6 +238,20 @@ void multiply_block(const Tile& first, int64_t rows, int64_t columns) {
   }
 }
 
+// Of A, behind the one at row m0 and piece d of K. Measured: it pays where few columns share the packing and leave room in the cache.
+Ahead next_block(const Product& p, const Blocking& s, int64_t m0, int64_t d, int64_t d0, int64_t d1, int64_t columns, int64_t steps) {
+  constexpr int64_t kMostOfB = 64 << 10;  // floats
+  constexpr int64_t kSameSets = 1024;     // lines at such a distance push each other out
+  if (columns * s.depth.size > kMostOfB || std::max(p.a.row_stride, p.a.column_stride) % kSameSets == 0) return {};
+  const int64_t next_d = d + 1 < d1 ? d + 1 : d0, next_m = d + 1 < d1 ? m0 : m0 + s.rows;
+  if (next_m >= p.m) return {};
+  const int64_t k0 = next_d * s.depth.size;
+  return {{p.a.data + next_m * p.a.row_stride + k0 * p.a.column_stride, p.a.row_stride, p.a.column_stride},
+          std::min(s.rows, p.m - next_m),
+          std::min(s.depth.size, p.k - k0),
+          steps};
+}
+
 // All rows of C, columns [n0, n0 + columns), pieces [d0, d1) of K. B is packed on the way through the first rows.
 void multiply_columns(const Product& p, const Blocking& s, int64_t n0, int64_t columns, int64_t d0, int64_t d1, float* scratch) {
   float* packed_a = scratch + s.depths * s.b_piece();
@@ -217,6 +264,8 @@ void multiply_columns(const Product& p, const Blocking& s, int64_t n0, int64_t c
       float* packed_b = scratch + (d - d0) * s.b_piece();
       if (m0 == 0) pack<kTileColumns>(b, p.b.row_stride, p.b.column_stride, columns, depth, packed_b);
       pack<kTileRows>(a, p.a.column_stride, p.a.row_stride, rows, depth, packed_a);
+      const int64_t steps = pieces(rows, kTileRows) * pieces(columns, kTileColumns) * pieces(depth, kDepthAStep);
+      Ahead ahead = next_block(p, s, m0, d, d0, d1, columns, steps);
       const Tile first{.a = packed_a,
                        .b = packed_b,
                        .depth = depth,
@@ -224,7 +273,8 @@ void multiply_columns(const Product& p, const Blocking& s, int64_t n0, int64_t c
                        .c_stride = p.c_stride,
                        .bias = p.bias && d + 1 == s.depth.count ? p.bias + n0 : nullptr,
                        .columns = columns,
-                       .add = p.accumulate || d > 0};
+                       .add = p.accumulate || d > 0,
+                       .ahead = &ahead};
       multiply_block(first, rows, columns);
     }
   }
