@@ -132,19 +132,19 @@ def pipeline(run):
     parameters = list(core.parameters())
     optimizer = run.optimizer(parameters)
     last = core.head is not None
-    tied, copy = None, ()
+    tied, table, copy = None, None, ()
     if run.w["family"] == "gpt2":  # the embedding table lives on the first and on the last stage
         for i in range(a.dp * a.tp):
             ends = [i, (a.pp - 1) * a.dp * a.tp + i]
             group = dist.new_group(ends)
             tied = group if run.rank in ends else tied
         copy = {id(core.head.weight)} if last else ()
-    table = core.head.weight if last else core.embedding.words if core.embedding is not None else None
+        table = core.head.weight if last else core.embedding.words if core.embedding is not None else None
     for ids, targets in run.batches():
         losses = []
         with run.autocast():
             schedule.step(*([ids] if core.embedding is not None else []), **(dict(target=targets, losses=losses) if last else {}))
-        if tied is not None and run.w["family"] == "gpt2":
+        if tied is not None:
             dist.all_reduce(table.grad, group=tied)
         clip_split(parameters, ranks.group, mesh["pp"].get_group(), copy)
         optimizer.step()
