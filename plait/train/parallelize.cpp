@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "plait/base/error.h"
 #include "plait/comm/ring_group.h"
 #include "plait/plan/schedule_choice.h"
@@ -46,7 +48,9 @@ PipelinePlan settle_pipeline(const Config& config, ParallelModel& model, const M
   if (d.schedule != ScheduleKind::kAuto || layout.pp_size == 1) return plan_pipeline(layout.pp_size, config);
   const auto given = static_cast<int64_t>(d.pipeline_layers.size());
   if (!training) return {ScheduleKind::k1F1B, layout.pp_size, given > 0 ? given / layout.pp_size : 1};
-  double memory = d.pipeline_memory_bytes > 0 ? static_cast<double>(d.pipeline_memory_bytes) : free_bytes_of_rank(mesh, model.device);
+  double memory = static_cast<double>(d.pipeline_memory_bytes);
+  if (d.pipeline_memory_bytes == 0)
+    memory = std::max(0.0, free_bytes_of_rank(mesh, model.device) - state_bytes(model.shape, layout, config));
   ScheduleChoice choice = choose_schedule(model.shape, layout, config, !model.device.is_cpu(), memory);
   model.notices = describe_choice(choice);
   return {choice.taken.kind, layout.pp_size, choice.taken.stages_a_rank};
