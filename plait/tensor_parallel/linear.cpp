@@ -108,6 +108,8 @@ struct ParallelLinearFunction : torch::autograd::Function<ParallelLinearFunction
       dx = matrix_product(dy, w->weight);
     }
     add_bias_gradient(*w, dy);
+    // Shared memory moves only when somebody looks. What the others have ready by now is taken before the longest product, not after it.
+    if (reducing && c.overlap) reducing->done();
     if (c.weight_gradients) c.weight_gradients->run_or_defer([w, dy_full, x_full] { add_weight_gradient(*w, dy_full, x_full); });
     else add_weight_gradient(*w, dy_full, x_full);
     if (reducing) reducing->wait();
