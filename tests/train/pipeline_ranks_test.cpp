@@ -143,14 +143,17 @@ TEST(Pipeline, SchedulesOfFiles) {
       // The first half of the model on one rank, the second on the other: the middle border is the only one.
       "halves 2 4 2 ranks 0 0 1 1\n0F0 1F0 1SF0 0F1 1F1 1SF1 1RB0 1B0 0B0 1RB1 1B1 0B1\n"
       "2RF0 2F0 3F0 3B0 2B0 2SB0 2RF1 2F1 3F1 3B1 2B1 2SB1\n",
-      // Backwards: the last rank has the first stage.
+      // Backwards: the last rank has the first stage. And round a corner: neither end of the pipeline has an end of the model.
+      "corner 3 3 2 ranks 1 2 0\n2RF0 2F0 2B0 2SB0 2RF1 2F1 2B1 2SB1\n0F0 0SF0 0F1 0SF1 0RB0 0B0 0RB1 0B1\n"
+      "1RF0 1F0 1SF0 1RF1 1F1 1SF1 1RB0 1B0 1SB0 1RB1 1B1 1SB1\n",
       "turned 2 2 2 ranks 1 0\n1RF0 1F0 1B0 1SB0 1RF1 1F1 1B1 1SB1\n0F0 0SF0 0F1 0SF1 0RB0 0B0 0RB1 0B1\n",
   };
   for (const ModelShape& shape : {t0_shape(5), untied(t0b_shape(5))}) {
     RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), shape, {1, 1, 1}, samples, 2);
     for (const char* text : texts) {
       ScheduleFile file(text);
-      for (const auto& layout : {grid(1, 1, 2), grid(2, 2, 2)})
+      int64_t pp = parse_schedule(text).pp_size;
+      for (const auto& layout : {grid(1, 1, pp), grid(2, pp == 2 ? 2 : 1, pp)})
         expect_same_run(run_layout(of_file(file, 2), shape, layout, samples, 2), reference, 1e-10, 1e-10, cat(text, name_of(layout)));
     }
   }
