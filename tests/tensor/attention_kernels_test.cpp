@@ -52,8 +52,8 @@ class Trial {
  public:
   explicit Trial(const Problem& p)
       : p_(p), stride_((p.num_queries + 2) * p.head_size + 3), out_stride_(p.num_queries * p.head_size + 1), qkv(size(stride_)),
-        d_qkv(size(stride_)), out(size(out_stride_)), d_out(size(out_stride_)), log_sum_(size(p.num_queries)), cosine_(size(p.head_size / 2)),
-        sine_(cosine_.size()) {
+        d_qkv(size(stride_)), out(size(out_stride_)), d_out(size(out_stride_)), log_sum_(size(p.num_queries)),
+        cosine_(size(p.head_size / 2)), sine_(cosine_.size()) {
     for (size_t i = 0; i < qkv.size(); ++i) qkv[i] = narrow<T>(value(1, i));
     for (size_t i = 0; i < d_out.size(); ++i) d_out[i] = narrow<T>(value(2, i));
     for (size_t i = 0; i < cosine_.size(); ++i) {
@@ -69,7 +69,8 @@ class Trial {
     h.q = qkv.data(), h.k = h.q + p_.num_queries * p_.head_size, h.v = h.k + p_.head_size, h.stride = stride_;
     h.out = out.data(), h.out_stride = out_stride_, h.log_sum = log_sum_.data();
     if (p_.rotary) h.cosine = cosine_.data(), h.sine = sine_.data();
-    const int64_t floats = std::max(attention_forward_scratch(p_.length, p_.head_size), attention_backward_scratch(p_.length, p_.head_size));
+    const int64_t floats =
+        std::max(attention_forward_scratch(p_.length, p_.head_size), attention_backward_scratch(p_.length, p_.head_size));
     std::unique_ptr<float, decltype(&std::free)> scratch(
         static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>((floats * 4 + 63) / 64 * 64))), &std::free);
     std::fill(scratch.get(), scratch.get() + floats, std::numeric_limits<float>::quiet_NaN());  // nothing may be read before it is written
@@ -83,7 +84,8 @@ class Trial {
   // The largest difference from the textbook, as a share of 1 + the value.
   double worst() const {
     const int64_t s = p_.length, d = p_.head_size, r = p_.num_queries;
-    Rows k = rows(qkv, stride_, r * d), v = rows(qkv, stride_, (r + 1) * d), dk(k.size(), std::vector<double>(static_cast<size_t>(d))), dv = dk;
+    Rows k = rows(qkv, stride_, r * d), v = rows(qkv, stride_, (r + 1) * d), dk(k.size(), std::vector<double>(static_cast<size_t>(d))),
+         dv = dk;
     rotate(k, 1);
     double worst = 0;
     auto compare = [&](const Rows& wanted, const std::vector<T>& got, int64_t stride, int64_t at) {
@@ -180,8 +182,8 @@ void expect_textbook(double tolerance) {
   for (const Problem& p : problems()) {
     Trial<T> run(p);
     run.kernels();
-    EXPECT_LT(run.worst(), tolerance) << "S " << p.length << ", D " << p.head_size << ", r " << p.num_queries << (p.causal ? ", causal" : "")
-                                      << (p.rotary ? ", rotary" : "");
+    EXPECT_LT(run.worst(), tolerance) << "S " << p.length << ", D " << p.head_size << ", r " << p.num_queries
+                                      << (p.causal ? ", causal" : "") << (p.rotary ? ", rotary" : "");
   }
 }
 
