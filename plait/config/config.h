@@ -105,7 +105,7 @@ struct CommPriorityConfig {  // p2p: rings of sends and receives, in pieces besi
 struct CommCompressionConfig {  // of gradients over the data axis, with error feedback but for nccl
   GradientCompression algorithm = GradientCompression::kNone;
   int64_t threshold_bytes = 64 << 10;                     // smaller messages go as they are
-  int64_t rank = 4;                                       // powersgd: columns of the factors
+  int64_t rank = 16;                                      // powersgd: columns of the factors
   double ratio = 0.01;                                    // topk: share of the elements that is sent
   BorderCompression pipeline = BorderCompression::kNone;  // activations and gradients between pipeline stages
 };
