@@ -18,6 +18,8 @@ namespace plait::detail {
 namespace {
 
 constexpr std::chrono::microseconds kYielding{200};   // how long a waiting rank offers its core before it sleeps
+constexpr std::chrono::microseconds kDearYield{500};  // a core that was away so long went to one that computes
+constexpr std::chrono::milliseconds kNoYielding{20};
 constexpr std::chrono::milliseconds kLookAround{50};  // a peer that died rings nobody: how often a sleeper looks
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::milliseconds longest) {
@@ -129,17 +131,21 @@ bool ShmRank::progress_all() {
 
 // Until the bell differs from `bell`: the core goes to whoever has work, then sleep. Spinning on it would keep it from the very rank that is
 // waited for whenever there are more ranks, or other programs, than cores; waking a sleeper costs several times what a whole small collective
-// takes, so sleep comes late. Lost wake-ups cannot happen: the ringer counts first and looks at `sleeping` then, we say `sleeping` first and
-// look at the count then.
+// takes, so sleep comes late. But where the core went to one that computes, it stays away for a whole time slice: then a sleeper, whom the
+// ring brings back at once, is better off, for a while. Lost wake-ups cannot happen: the ringer counts first and looks at `sleeping` then, we
+// say `sleeping` first and look at the count then.
 void ShmRank::sleep(uint32_t bell) {
+  using Clock = std::chrono::steady_clock;
   ShmSeat& own = seat(rank_);
-  const auto begin = std::chrono::steady_clock::now();
-  do {
-    for (int yield = 0; yield < 8; ++yield) {
-      ::sched_yield();
-      if (own.bell.load(std::memory_order_acquire) != bell) return;
-    }
-  } while (std::chrono::steady_clock::now() - begin < kYielding);
+  const auto begin = Clock::now();
+  auto now = begin;
+  while (now - begin < kYielding && now.time_since_epoch().count() >= yields_again_.load(std::memory_order_relaxed)) {
+    ::sched_yield();
+    const auto back = Clock::now();
+    if (back - now > kDearYield) yields_again_.store((back + kNoYielding).time_since_epoch().count(), std::memory_order_relaxed);
+    now = back;
+    if (own.bell.load(std::memory_order_acquire) != bell) return;
+  }
   own.sleeping.fetch_add(1, std::memory_order_seq_cst);
   if (own.bell.load(std::memory_order_seq_cst) == bell) futex_wait(own.bell, bell, kLookAround);
   own.sleeping.fetch_sub(1, std::memory_order_seq_cst);

@@ -82,6 +82,7 @@ class ShmRank {
   std::mutex mutex_;
   std::vector<ShmProgress*> groups_;
   ShmLoans loans_;
+  std::atomic<int64_t> yields_again_{0};  // from this time of the steady clock on
 };
 
 }  // namespace plait::detail
