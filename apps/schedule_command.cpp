@@ -76,11 +76,20 @@ ScheduleCost cost_of(const ScheduleCommandOptions& options, int64_t num_stages) 
     by_stage = by_stage || flag.given.size() > 1;
     if (flag.given.size() == 1) cost.*flag.for_all = flag.given[0];
   }
-  if (!by_stage) return cost;
+  auto check_weight = [&](double weight, double backward) {
+    if (!options.weight.empty() && weight > backward)
+      throw_error(ExitCode::kUsage, "--weight ", weight, " is more than --backward ", backward,
+                  ", of which it is a part; nearest valid value ", backward);
+  };
+  if (!by_stage) {
+    check_weight(cost.weight, cost.backward);
+    return cost;
+  }
   for (int64_t s = 0; s < num_stages; ++s) {
     StageCost& stage = cost.stages.emplace_back(StageCost{cost.forward, cost.backward, cost.weight});
     for (const Flag& flag : flags)
       if (flag.given.size() > 1) stage.*flag.slot = flag.given[static_cast<size_t>(s)];
+    check_weight(stage.weight, stage.backward);
   }
   return cost;
 }

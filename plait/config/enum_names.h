@@ -32,8 +32,9 @@ inline EnumWords<CommStyle> enum_words(CommStyle) {
 }
 inline EnumWords<GradientCompression> enum_words(GradientCompression) {
   using G = GradientCompression;
-  return {{"none", G::kNone}, {"bf16", G::kBFloat16}, {"fp16", G::kFloat16},      {"fp8", G::kFloat8},      {"powersgd", G::kPowerSGD},
-          {"topk", G::kTopK}, {"nccl", G::kNccl},     {"bfloat16", G::kBFloat16}, {"float16", G::kFloat16}, {"float8", G::kFloat8}};
+  return {{"none", G::kNone},         {"bf16", G::kBFloat16}, {"fp16", G::kFloat16}, {"fp8", G::kFloat8},
+          {"powersgd", G::kPowerSGD}, {"topk", G::kTopK},     {"nccl", G::kNccl},    {"bfloat16", G::kBFloat16},
+          {"float16", G::kFloat16},   {"float8", G::kFloat8}, {"false", G::kNone}};
 }
 inline EnumWords<BorderCompression> enum_words(BorderCompression) {
   using B = BorderCompression;

@@ -325,14 +325,16 @@ LaunchAttempt::Outcome LaunchAttempt::finish() {
     end.how = rank.how_it_ended();
     end.lost_peer = !rank.killed_by_signal() && rank.exit_code() == static_cast<int>(ExitCode::kPeerLost);
     end.stopped = !ended_before_stop_[i] && !end.lost_peer;
-    if (is_first) first = end;
-    else if (rank.failed()) others.push_back(end);
+    if (is_first) {
+      first = end;
+      // A signal leaves no last words: what the rank said before is no explanation, unless it calls it an error.
+      first.message = relay_.last_error(*first_cause_, rank.killed_by_signal());
+    } else if (rank.failed()) others.push_back(end);
     else if (missed_others && ended_before_stop_[i]) {
       end.how = "had ended with exit code 0";
       others.push_back(end);
     }
   }
-  first.message = relay_.last_error(*first_cause_);
   for (const char* tag : {"error: ", "plait: "})
     if (first.message.starts_with(tag)) first.message.erase(0, std::strlen(tag));
   if (!log_paths_.empty()) first.log_path = log_paths_[static_cast<size_t>(*first_cause_)];

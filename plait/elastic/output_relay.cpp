@@ -102,6 +102,9 @@ void OutputRelay::announce(const std::string& text) {
 
 std::vector<std::string> OutputRelay::last_lines(int64_t index) const { return {ranks_[index].tail.begin(), ranks_[index].tail.end()}; }
 
-std::string OutputRelay::last_error(int64_t index) const { return ranks_[index].last_error; }
+std::string OutputRelay::last_error(int64_t index, bool only_marked) const {
+  const std::string& line = ranks_[index].last_error;
+  return only_marked && !is_error(line) ? "" : line;
+}
 
 }  // namespace plait

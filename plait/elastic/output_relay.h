@@ -44,8 +44,8 @@ class OutputRelay {
   std::vector<std::string> last_lines(int64_t index) const;
   // Lines of the launcher's own, on kErr.
   void announce(const std::string& text);
-  // Last line of the rank's kErr that is an error or, without one, its last line; "" when it wrote none.
-  std::string last_error(int64_t index) const;
+  // Last line of the rank's kErr that is an error or, without one and unless only errors are asked for, its last line; "" when there is none.
+  std::string last_error(int64_t index, bool only_marked = false) const;
 
  private:
   struct RankState {

@@ -85,6 +85,16 @@ at::Tensor rms_backward(const at::Tensor& dy, const at::Tensor& x, const at::Ten
   return ((g - normed * (g * normed).mean(-1, true)) * inverse_rms).to(x.scalar_type());
 }
 
+// Weight or bias as layer norm takes it. Beside float32 ones LibTorch keeps the statistics of 16-bit rows in float32 on the CPU too: in float16
+// the inverse deviation of a constant row (the fill of a sequence-parallel region, say) is infinite with an eps of 1e-12.
+at::Tensor for_layer_norm(const at::Tensor& parameter, const at::Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16) ? parameter.to(at::kFloat) : parameter;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& x, const NormWeights& w) {
+  return at::native_layer_norm(x, {x.size(-1)}, for_layer_norm(w.weight->weight, x), for_layer_norm(w.bias->weight, x), w.eps);
+}
+
 struct NormFunction : torch::autograd::Function<NormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const NormWeights* w) {
     ctx->saved_data["weights"] = reinterpret_cast<int64_t>(w);
@@ -93,7 +103,7 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
       ctx->save_for_backward({x, r.inverse_rms});
       return r.y;
     }
-    auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, w->weight->weight, w->bias->weight, w->eps);
+    auto [y, mean, rstd] = layer_norm(x, *w);
     ctx->save_for_backward({x, mean, rstd});
     return y;
   }
@@ -105,8 +115,9 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     at::Tensor dy = grads[0].contiguous(), dx;
     if (w->bias) {
       at::Tensor dw, db;
-      std::tie(dx, dw, db) = at::native_layer_norm_backward(dy, saved[0], {saved[0].size(-1)}, saved[1], saved[2], w->weight->weight,
-                                                            w->bias->weight, {true, true, true});
+      std::tie(dx, dw, db) =
+          at::native_layer_norm_backward(dy, saved[0], {saved[0].size(-1)}, saved[1], saved[2], for_layer_norm(w->weight->weight, dy),
+                                         for_layer_norm(w->bias->weight, dy), {true, true, true});
       w->weight->gradient.add_(dw);
       w->bias->gradient.add_(db);
       w->bias->use_done();
@@ -123,7 +134,7 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
 at::Tensor norm_rows(const at::Tensor& x, const NormWeights& weights) {
   if (!at::GradMode::is_enabled() || !x.requires_grad()) {
     if (!weights.bias) return rms_forward(x, weights).y;
-    return std::get<0>(at::native_layer_norm(x, {x.size(-1)}, weights.weight->weight, weights.bias->weight, weights.eps));
+    return std::get<0>(layer_norm(x, weights));
   }
   weights.weight->add_use();
   if (weights.bias) weights.bias->add_use();

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "plait/base/error.h"
+#include "plait/config/enum_names.h"
 #include "plait/data/micro_batches.h"
 #include "plait/tensor/allocator.h"
 #include "plait/train/evaluate.h"
@@ -83,6 +84,19 @@ StepInput Trainer::step_input(const std::vector<int64_t>& rows, int64_t step) co
   return input;
 }
 
+// Settings that compress nothing of this model are legal, but hardly what was wished for.
+void Trainer::report_empty_compression(const CompressionCost& cost) {
+  const Config& config = in_.config;
+  const CommCompressionConfig& c = config.train.comm.compression;
+  const std::string at = "train.comm.compression.";
+  if (c.algorithm == GradientCompression::kNone || cost.bytes_saved > 0) return;
+  say_(cat(
+      "warning: ", at, "algorithm ", enum_word(c.algorithm), config.where(at + "algorithm"),
+      " saved no byte in step 1: all messages are below threshold_bytes ", c.threshold_bytes, config.where(at + "threshold_bytes"),
+      c.algorithm == GradientCompression::kPowerSGD ? cat(", or all matrices too small for rank ", c.rank, config.where(at + "rank")) : "",
+      "; lower ", c.algorithm == GradientCompression::kPowerSGD ? "one of them" : "it"));
+}
+
 void Trainer::write_step(int64_t step, const StepResult& r, const std::vector<int64_t>& rows, double flops) {
   if (!metrics_) return;
   double epoch = static_cast<double>(step + 1) / static_cast<double>(plan_.steps_per_epoch);
@@ -111,6 +125,7 @@ void Trainer::write_step(int64_t step, const StepResult& r, const std::vector<in
     fields.emplace_back("bytes_sent", r.compression->bytes_sent);
     fields.emplace_back("bytes_saved", r.compression->bytes_saved);
     if (r.compression->error) fields.emplace_back("compression_error", *r.compression->error);
+    if (step == 0) report_empty_compression(*r.compression);
   }
   if (step_->loss_scaler().enabled()) {
     fields.emplace_back("loss_scale", r.loss_scale);

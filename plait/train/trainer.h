@@ -72,6 +72,7 @@ class Trainer {
   void report_evaluation(int64_t step, const EvalResult& result);
   void save_now(int64_t step);
   StepInput step_input(const std::vector<int64_t>& rows, int64_t step) const;
+  void report_empty_compression(const CompressionCost& cost);
   void write_step(int64_t step, const StepResult& result, const std::vector<int64_t>& rows, double flops);
 
   const RunInputs& in_;

@@ -91,8 +91,10 @@ TEST(OutputRelay, LastErrorPrefersErrorLines) {
   EXPECT_EQ(screen.relay.last_error(1), "");
   screen.relay.take(1, kErr, "first\nsecond\n\n");
   EXPECT_EQ(screen.relay.last_error(1), "second");
+  EXPECT_EQ(screen.relay.last_error(1, true), "");  // of a rank that a signal ended: no line explains it
   screen.relay.take(1, kErr, "error: why\ncleaning up\n");
   EXPECT_EQ(screen.relay.last_error(1), "error: why");
+  EXPECT_EQ(screen.relay.last_error(1, true), "error: why");
 }
 
 TEST(OutputRelay, ProgressBarIsWipedOnATerminalAndItsLastStateLogged) {

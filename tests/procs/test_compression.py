@@ -13,7 +13,8 @@ class Compression(ProgramTest):
         rows = tiny.bert_rows(self.path("rows.jsonl"), 24)
         return ["--model", tiny.BERT, "--train_file", rows, "--set", "train.max_epochs=1", "--set", "train.batch_size=8",
                 "--set", "train.optimizer.params.lr=1e-3", "--set", f"train.comm.compression.algorithm={algorithm}",
-                *([] if algorithm == "none" else ["--set", "train.comm.compression.threshold_bytes=0"]), *more]
+                *([] if algorithm == "none" else ["--set", "train.comm.compression.threshold_bytes=0"]),
+                *(["--set", "train.comm.compression.rank=4"] if algorithm == "powersgd" else []), *more]
 
     def numbers(self, steps):
         return [(s["loss"], s["grad_norm"], s.get("bytes_sent")) for s in steps]
@@ -29,6 +30,13 @@ class Compression(ProgramTest):
                     self.assertGreater(step["bytes_saved"], 0)
                     self.assertGreater(step["bytes_sent"], 0)
                     self.assertTrue(0 < step["compression_error"] < 1)
+
+    def test_compression_that_compresses_nothing_says_so(self):
+        # Rank 16, the default: too much for every matrix of the tiny model.
+        done = self.ok("train", *self.words("powersgd", "--set", "train.comm.compression.rank=16", "--set", "train.max_steps=2"),
+                       "--data_parallel_size", "2", "--work_dir", self.path("nothing"))
+        self.assertIn("warning: train.comm.compression.algorithm powersgd (command line) saved no byte in step 1: ", done.err)
+        self.assertIn("matrices too small for rank 16 (command line)", done.err)
 
     def test_fields_are_there_only_where_something_is_compressed(self):
         plain = self.train("2x1x1", "plain", *self.words("none"))[0]

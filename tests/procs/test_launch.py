@@ -124,8 +124,11 @@ class OneNode(LaunchTest):
             self.assert_nothing_left(1)
 
     def test_the_rank_that_others_name_is_the_cause(self):
-        one = self.script("blame.sh", 'if [ $RANK = 1 ]; then echo "error: rank 0 failed while exporting the model: why" >&2; exit 8; fi\n'
-                                      'trap "" TERM; while ! grep -q failed "$1/rank_1.log"; do sleep 0.05; done; sleep 0.5; echo "error: why" >&2; exit 8\n')
+        # Rank 0 must have its trap before rank 1 ends and the launcher stops the others.
+        one = self.script("blame.sh", f'ready={self.path("ready")}\n'
+                                      'if [ $RANK = 1 ]; then until test -e $ready; do sleep 0.05; done\n'
+                                      '  echo "error: rank 0 failed while exporting the model: why" >&2; exit 8; fi\n'
+                                      'trap "" TERM; touch $ready; while ! grep -q failed "$1/rank_1.log"; do sleep 0.05; done; sleep 0.5; echo "error: why" >&2; exit 8\n')
         err = self.refused(8, "--nproc_per_node=2", "--log_dir", self.path("logs"), one, self.path("logs"))
         self.assertIn("error: rank 0 failed first, with exit code 8", err)
 
