@@ -14,10 +14,17 @@ foreach(lib c10 torch_cpu)
   set_target_properties(plait::${lib} PROPERTIES
     IMPORTED_LOCATION "${PLAIT_TORCH_DIR}/lib/lib${lib}.so" IMPORTED_SONAME "lib${lib}.so")
 endforeach()
+# The OpenMP library that this torch runs its threads on; a second one in the process would have threads of its own.
+file(GLOB _torch_openmp "${PLAIT_TORCH_DIR}/lib/libgomp*.so*")
+if(_torch_openmp)
+  list(GET _torch_openmp 0 _torch_openmp)
+else()
+  set(_torch_openmp gomp)
+endif()
 # Imported, not built: an installed plait makes it anew from the torch found then (cmake/install.cmake).
 add_library(plait_torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(plait_torch SYSTEM INTERFACE
   "${PLAIT_TORCH_DIR}/include" "${PLAIT_TORCH_DIR}/include/torch/csrc/api/include")
 target_compile_definitions(plait_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO)
-target_link_libraries(plait_torch INTERFACE plait::torch_cpu plait::c10 Threads::Threads)
+target_link_libraries(plait_torch INTERFACE plait::torch_cpu plait::c10 ${_torch_openmp} Threads::Threads)
 target_link_options(plait_torch INTERFACE "LINKER:--allow-shlib-undefined" "LINKER:-rpath,${PLAIT_TORCH_DIR}/lib")

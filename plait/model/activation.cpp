@@ -1,11 +1,11 @@
 #include "plait/model/activation.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "plait/base/error.h"
 #include "plait/tensor/exp_kernels.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait {
 
@@ -59,7 +59,7 @@ at::Tensor gelu_tanh_rows(const at::Tensor& x) {
   at::Tensor y = at::empty_like(x);
   for_type_of(x, [&](auto* type) {
     auto *in = values(x, type), *out = values(y, type);
-    at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) { detail::gelu_tanh(in + begin, out + begin, end - begin); });
+    parallel_ranges(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) { detail::gelu_tanh(in + begin, out + begin, end - begin); });
   });
   return y;
 }
@@ -73,9 +73,8 @@ struct GeluTanhFunction : torch::autograd::Function<GeluTanhFunction> {
     at::Tensor x = ctx->get_saved_variables()[0], dy = grads[0].contiguous(), dx = at::empty_like(x);
     for_type_of(x, [&](auto* type) {
       auto *in = values(x, type), *slope = values(dy, type), *out = values(dx, type);
-      at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
-        detail::gelu_tanh_backward(slope + begin, in + begin, out + begin, end - begin);
-      });
+      parallel_ranges(0, x.numel(), kGrain,
+                      [&](int64_t begin, int64_t end) { detail::gelu_tanh_backward(slope + begin, in + begin, out + begin, end - begin); });
     });
     return {dx};
   }
@@ -86,7 +85,7 @@ at::Tensor gated_silu_rows(const at::Tensor& x) {
   at::Tensor y = at::empty({x.size(0), width}, x.options());
   for_type_of(x, [&](auto* type) {
     auto *in = values(x, type), *out = values(y, type);
-    at::parallel_for(0, x.size(0), kGrain / std::max<int64_t>(1, width) + 1, [&](int64_t begin, int64_t end) {
+    parallel_ranges(0, x.size(0), kGrain / std::max<int64_t>(1, width) + 1, [&](int64_t begin, int64_t end) {
       detail::gated_silu(in + 2 * begin * width, out + begin * width, end - begin, width);
     });
   });
@@ -98,7 +97,7 @@ at::Tensor gated_silu_rows_backward(const at::Tensor& slope, const at::Tensor& x
   at::Tensor dy = slope.contiguous(), dx = at::empty_like(x);
   for_type_of(x, [&](auto* type) {
     auto *in = values(x, type), *from = values(dy, type), *out = values(dx, type);
-    at::parallel_for(0, x.size(0), kGrain / std::max<int64_t>(1, width) + 1, [&](int64_t begin, int64_t end) {
+    parallel_ranges(0, x.size(0), kGrain / std::max<int64_t>(1, width) + 1, [&](int64_t begin, int64_t end) {
       detail::gated_silu_backward(from + begin * width, in + 2 * begin * width, out + 2 * begin * width, end - begin, width);
     });
   });

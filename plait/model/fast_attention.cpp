@@ -1,10 +1,10 @@
 #include "plait/model/fast_attention.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include "plait/base/error.h"
 #include "plait/tensor/attention_kernels.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait::detail {
 
@@ -50,7 +50,7 @@ AttentionHeads<T> heads_of(const at::Tensor& qkv, const SegmentRun& run, const A
 // body(segment, group, scratch) for all of them, shared out over the threads.
 template <class Body>
 void for_each_group(const SegmentRun& run, const AttentionOptions& o, int64_t scratch_floats, const Body& body) {
-  at::parallel_for(0, run.count * o.num_kv_heads, 1, [&](int64_t begin, int64_t end) {
+  parallel_ranges(0, run.count * o.num_kv_heads, 1, [&](int64_t begin, int64_t end) {
     at::Tensor scratch = at::empty({scratch_floats}, at::kFloat);
     for (int64_t i = begin; i < end; ++i) body(i / o.num_kv_heads, i % o.num_kv_heads, scratch.data_ptr<float>());
   });

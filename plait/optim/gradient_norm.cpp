@@ -1,7 +1,6 @@
 #include "plait/optim/gradient_norm.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "plait/base/error.h"
 #include "plait/optim/flat_kernels.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait {
 namespace {
@@ -55,7 +55,7 @@ template <class T>
 double reduce_chunks(const T* x, int64_t n, double norm_type) {
   const int64_t num_chunks = (n + kChunk - 1) / kChunk;
   std::vector<double> terms(static_cast<size_t>(num_chunks));
-  at::parallel_for(0, num_chunks, 1, [&](int64_t first, int64_t last) {
+  parallel_ranges(0, num_chunks, 1, [&](int64_t first, int64_t last) {
     for (int64_t c = first; c < last; ++c) {
       const T* begin = x + c * kChunk;
       const int64_t size = std::min(kChunk, n - c * kChunk);

@@ -1,13 +1,13 @@
 #include "plait/optim/optimizer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "plait/base/error.h"
 #include "plait/optim/flat_kernels.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait {
 namespace {
@@ -39,7 +39,7 @@ void adamw_span(const at::Tensor& weight, const at::Tensor& gradient, const at::
                 const detail::AdamWTerms& terms) {
   T *w = weight.data_ptr<T>(), *m = exp_avg.data_ptr<T>(), *v = exp_avg_sq.data_ptr<T>();
   const T* g = gradient.data_ptr<T>();
-  at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
     detail::adamw_update(w + begin, g + begin, m + begin, v + begin, end - begin, terms);
   });
 }
@@ -48,7 +48,7 @@ template <class T>
 void sgd_span(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& buffer, const detail::SGDTerms& terms) {
   T *w = weight.data_ptr<T>(), *b = buffer.defined() ? buffer.data_ptr<T>() : nullptr;
   const T* g = gradient.data_ptr<T>();
-  at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
     detail::sgd_update(w + begin, g + begin, b ? b + begin : nullptr, end - begin, terms);
   });
 }

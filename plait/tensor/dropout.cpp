@@ -1,7 +1,6 @@
 #include "plait/tensor/dropout.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "plait/base/error.h"
 #include "plait/base/random.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait {
 namespace {
@@ -46,7 +46,7 @@ void drop_rows(const T* x, T* y, const int64_t* keys, int64_t rows, int64_t colu
   using Math = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const uint32_t threshold = drop_threshold(p);
   const Math scale = static_cast<Math>(1.0 / (1.0 - p));
-  at::parallel_for(0, rows, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, columns)), [&](int64_t begin, int64_t end) {
+  parallel_ranges(0, rows, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, columns)), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* in = x + r * columns;
       T* out = y + r * columns;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "plait/tensor/gemm_kernels.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait {
 namespace {
@@ -38,7 +39,7 @@ void run_in_threads(const detail::Product& p) {
   const int64_t units = (size + unit - 1) / unit, products = std::max<int64_t>(p.m * p.n * p.k, 1);
   if (at::get_num_threads() == 1 || at::in_parallel_region() || products <= kProductsPerThread) return run(p);
   const int64_t grain = std::max<int64_t>(units * kProductsPerThread / products, 1);
-  at::parallel_for(0, units, grain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(0, units, grain, [&](int64_t begin, int64_t end) {
     detail::Product piece = p;
     const int64_t from = begin * unit, to = std::min(end * unit, size);
     if (by_rows) {

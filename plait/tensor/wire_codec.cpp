@@ -1,12 +1,12 @@
 #include "plait/tensor/wire_codec.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "plait/base/error.h"
+#include "plait/tensor/parallel.h"
 #include "plait/tensor/wire_kernels.h"
 
 namespace plait {
@@ -29,7 +29,7 @@ template <class Function>
 void for_each_piece(int64_t rows, int64_t length, const Function& function) {
   const int64_t blocks = blocks_of(length);
   constexpr int64_t kGrain = 32;  // blocks worth a thread
-  at::parallel_for(0, rows * blocks, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(0, rows * blocks, kGrain, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t row = begin / blocks, first = begin % blocks, last = std::min(blocks, first + end - begin);
       const int64_t from = first * kWireBlock, to = std::min(length, last * kWireBlock);

@@ -1,7 +1,6 @@
 #include "plait/tensor_parallel/cross_entropy.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
@@ -9,6 +8,7 @@
 #include "plait/base/error.h"
 #include "plait/plan/partition.h"
 #include "plait/tensor/exp_kernels.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait {
 
@@ -37,8 +37,8 @@ at::Tensor largest_of_rows(const at::Tensor& x) {
   const float* in = x.const_data_ptr<float>();
   float* out = top.mutable_data_ptr<float>();
   int64_t width = x.size(1);
-  at::parallel_for(0, x.size(0), row_grain(x),
-                   [&](int64_t begin, int64_t end) { detail::row_largest(in + begin * width, out + begin, end - begin, width); });
+  parallel_ranges(0, x.size(0), row_grain(x),
+                  [&](int64_t begin, int64_t end) { detail::row_largest(in + begin * width, out + begin, end - begin, width); });
   return top;
 }
 
@@ -49,7 +49,7 @@ at::Tensor to_exponentials(at::Tensor& x, const at::Tensor& top) {
   const float* less = top.const_data_ptr<float>();
   float *values = x.mutable_data_ptr<float>(), *out = sums.mutable_data_ptr<float>();
   int64_t width = x.size(1);
-  at::parallel_for(0, x.size(0), row_grain(x), [&](int64_t begin, int64_t end) {
+  parallel_ranges(0, x.size(0), row_grain(x), [&](int64_t begin, int64_t end) {
     detail::row_exponentials(values + begin * width, less + begin, values + begin * width, out + begin, end - begin, width);
   });
   return sums;

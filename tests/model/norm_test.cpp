@@ -36,7 +36,8 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
 
 TEST(LayerNorm, RowsOfOneValueIn16BitTypes) {
   for (auto type : {at::kHalf, at::kBFloat16}) {
-    at::Tensor x = at::arange(5 * 24, at::kFloat).sin().view({5, 24}).to(type), dy = at::arange(5 * 24, at::kFloat).cos().view({5, 24}).to(type);
+    at::Tensor x = at::arange(5 * 24, at::kFloat).sin().view({5, 24}).to(type),
+               dy = at::arange(5 * 24, at::kFloat).cos().view({5, 24}).to(type);
     for (at::Tensor* t : {&x, &dy}) t->select(0, 3).zero_();  // as sequence parallelism fills up
     NormRun low = run_norm(x, dy, 1e-12), full = run_norm(x.to(at::kFloat), dy.to(at::kFloat), 1e-12);
     EXPECT_TRUE(low.dx.isfinite().all().item<bool>()) << low.dx;
