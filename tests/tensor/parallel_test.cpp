@@ -49,7 +49,10 @@ TEST(ParallelRanges, OneThreadInsideAnotherRegionAndForSmallRanges) {
 
 TEST(ParallelRanges, ExceptionsReachTheCaller) {
   Threads two(2);
-  EXPECT_THROW(parallel_ranges(0, 2, 1, [](int64_t first, int64_t) { if (first == 1) throw std::runtime_error("in a thread"); }),
+  EXPECT_THROW(parallel_ranges(0, 2, 1,
+                               [](int64_t first, int64_t) {
+                                 if (first == 1) throw std::runtime_error("in a thread");
+                               }),
                std::runtime_error);
 }
 
