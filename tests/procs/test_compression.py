@@ -9,12 +9,12 @@ from program import PROGRAM, ProgramTest, free_port, write_text
 
 
 class Compression(ProgramTest):
-    def words(self, algorithm, *more):
+    def words(self, algorithm, *more, rank=4):
         rows = tiny.bert_rows(self.path("rows.jsonl"), 24)
         return ["--model", tiny.BERT, "--train_file", rows, "--set", "train.max_epochs=1", "--set", "train.batch_size=8",
                 "--set", "train.optimizer.params.lr=1e-3", "--set", f"train.comm.compression.algorithm={algorithm}",
                 *([] if algorithm == "none" else ["--set", "train.comm.compression.threshold_bytes=0"]),
-                *(["--set", "train.comm.compression.rank=4"] if algorithm == "powersgd" else []), *more]
+                *(["--set", f"train.comm.compression.rank={rank}"] if algorithm == "powersgd" else []), *more]
 
     def numbers(self, steps):
         return [(s["loss"], s["grad_norm"], s.get("bytes_sent")) for s in steps]
@@ -33,7 +33,7 @@ class Compression(ProgramTest):
 
     def test_compression_that_compresses_nothing_says_so(self):
         # Rank 16, the default: too much for every matrix of the tiny model.
-        done = self.ok("train", *self.words("powersgd", "--set", "train.comm.compression.rank=16", "--set", "train.max_steps=2"),
+        done = self.ok("train", *self.words("powersgd", "--set", "train.max_steps=2", rank=16),
                        "--data_parallel_size", "2", "--work_dir", self.path("nothing"))
         self.assertIn("warning: train.comm.compression.algorithm powersgd (command line) saved no byte in step 1: ", done.err)
         self.assertIn("matrices too small for rank 16 (command line)", done.err)
