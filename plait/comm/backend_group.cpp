@@ -176,6 +176,11 @@ class BackendGroup : public ProcessGroup, public BufferMaker {
     return maker ? maker->make_buffer(elements, type) : at::zeros({elements}, at::TensorOptions().dtype(type).device(info_->device));
   }
 
+  int64_t in_place_bytes() const override {
+    auto* maker = dynamic_cast<BufferMaker*>(backend_.get());
+    return maker ? maker->in_place_bytes() : INT64_MAX;
+  }
+
   void barrier() override {
     if (!backend_) return;
     guarded(*info_, Operation{"barrier", 0, at::kByte}, "", [&] { backend_->barrier(c10d::BarrierOptions())->wait(); });
@@ -214,12 +219,3 @@ ProcessGroupPtr make_backend_group(c10::intrusive_ptr<c10d::Backend> backend, st
 }
 
 }  // namespace plait::detail
-
-namespace plait {
-
-at::Tensor shared_zeros(ProcessGroup& group, int64_t elements, at::ScalarType type) {
-  auto* maker = dynamic_cast<detail::BufferMaker*>(&group);
-  return maker ? maker->make_buffer(elements, type) : at::zeros({elements}, at::TensorOptions().dtype(type).device(group.device()));
-}
-
-}  // namespace plait

@@ -46,6 +46,7 @@ class HierarchicalBackend : public c10d::Backend, public BufferMaker {
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
   at::Tensor make_buffer(int64_t elements, at::ScalarType type) override { return own_->loans().lend(elements, type); }
+  int64_t in_place_bytes() const override { return kInPlaceBytes; }
 
  private:
   class Steps;                           // the collectives, one after the other

@@ -61,8 +61,8 @@ ShmBackend::ShmBackend(std::shared_ptr<ShmRank> rank, c10d::Store& store, std::v
   collectives_ = std::make_unique<ShmCollectives>(*own_, members_, group_rank, memory_.data());
   auto* rings = reinterpret_cast<ShmRing*>(memory_.data() + before_rings);
   for (int peer = 0; peer < size_; ++peer) {
-    senders_.emplace_back(rings + group_rank * size_ + peer);
-    receivers_.emplace_back(rings + peer * size_ + group_rank);
+    senders_.emplace_back(rings + group_rank * size_ + peer, own_->loans());
+    receivers_.emplace_back(rings + peer * size_ + group_rank, own_->loans());
   }
   own_->add(this);
   barrier(c10d::BarrierOptions())->wait();  // all have attached

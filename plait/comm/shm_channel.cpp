@@ -27,26 +27,36 @@ bool message_fits(const ShmMessage& message, int32_t type, int64_t bytes) {
 
 }  // namespace
 
+// The next piece of the message.
+void ShmSender::write(ShmMessage& message, ShmRing::Slot& slot) {
+  const int64_t all = tensor_bytes(message.tensor);
+  const auto* from = static_cast<const char*>(message.tensor.const_data_ptr());
+  ShmLoan loan;
+  if (all >= kInPlaceBytes) loan = loans_->find(from, static_cast<size_t>(all));
+  const int64_t piece = loan.serial > 0 ? all : std::min<int64_t>(all - message.moved_bytes, kShmMessageSlotBytes);
+  slot.header = {all, piece, message.tag, static_cast<int32_t>(message.tensor.scalar_type()), loan};
+  if (piece > 0 && loan.serial == 0) std::memcpy(slot.bytes, from + message.moved_bytes, static_cast<size_t>(piece));
+  message.moved_bytes += piece;
+}
+
 bool ShmSender::progress() {
-  bool wrote = false;
-  while (!waiting_.empty()) {
-    ShmMessage& message = *waiting_.front();
+  bool moved = false;
+  const uint64_t taken = ring_->taken.load(std::memory_order_acquire);
+  for (; !lent_.empty() && lent_.front().piece < taken; lent_.pop_front(), moved = true) finish_message(*lent_.front().message);
+  for (; !waiting_.empty(); moved = true) {
     const uint64_t written = ring_->written.load(std::memory_order_relaxed);
     if (written - ring_->taken.load(std::memory_order_acquire) >= kShmMessageSlots) break;
+    ShmMessage& message = *waiting_.front();
     ShmRing::Slot& slot = ring_->slots[written % kShmMessageSlots];
-    const int64_t all = tensor_bytes(message.tensor);
-    const int64_t piece = std::min<int64_t>(all - message.moved_bytes, kShmMessageSlotBytes);
-    slot.header = {all, piece, message.tag, static_cast<int32_t>(message.tensor.scalar_type())};
-    if (piece > 0)
-      std::memcpy(slot.bytes, static_cast<const char*>(message.tensor.const_data_ptr()) + message.moved_bytes, static_cast<size_t>(piece));
+    write(message, slot);
+    const bool lent = slot.header.loan.serial > 0, whole = message.moved_bytes == slot.header.message_bytes;
     ring_->written.store(written + 1, std::memory_order_release);
-    wrote = true;
-    message.moved_bytes += piece;
-    if (message.moved_bytes < all) continue;
-    finish_message(message);
+    if (!whole) continue;
+    if (lent) lent_.push_back({written, waiting_.front()});
+    else finish_message(message);
     waiting_.pop_front();
   }
-  return wrote;
+  return moved;
 }
 
 void ShmReceiver::deliver(ShmMessage& message, int32_t type, int64_t bytes) {
@@ -99,7 +109,10 @@ bool ShmReceiver::progress() {
     char* to = open_early_               ? early_.back().bytes.data()
                : target_->broken.empty() ? static_cast<char*>(target_->tensor.data_ptr())
                                          : nullptr;
-    if (to && header.piece_bytes > 0) std::memcpy(to + got_bytes_, slot.bytes, static_cast<size_t>(header.piece_bytes));
+    if (to && header.piece_bytes > 0) {
+      const char* from = header.loan.serial > 0 ? loans_->reach(header.loan) : slot.bytes;
+      std::memcpy(to + got_bytes_, from, static_cast<size_t>(header.piece_bytes));
+    }
     ring_->taken.store(taken + 1, std::memory_order_release);
     took = true;
     got_bytes_ += header.piece_bytes;

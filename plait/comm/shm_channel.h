@@ -1,6 +1,7 @@
 // ShmChannel: messages from one rank to one other through a ring of slots in shared memory, first in first out. One writer, one reader. A
 // message is cut into pieces of at most a slot; each carries the message's size, type and tag, so that the reader can find the receive
-// that it belongs to, or keep it until that one is posted.
+// that it belongs to, or keep it until that one is posted. A large message in lent memory (ShmLoans) is one piece that says where it lies:
+// the reader copies it from there, and only then it is sent.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "plait/comm/shm_loans.h"
+
 namespace plait::detail {
 
 constexpr size_t kShmMessageSlotBytes = 256 << 10;
@@ -22,6 +25,7 @@ struct ShmSlotHeader {
   int64_t piece_bytes = 0;
   int32_t tag = 0;
   int32_t type = 0;  // at::ScalarType
+  ShmLoan loan;      // of the whole message, or none: the bytes are in the slot
 };
 
 // In shared memory, zeros at first.
@@ -49,20 +53,27 @@ struct ShmMessage {
 // The writing end.
 class ShmSender {
  public:
-  explicit ShmSender(ShmRing* ring) : ring_(ring) {}
+  ShmSender(ShmRing* ring, const ShmLoans& loans) : ring_(ring), loans_(&loans) {}
   void post(std::shared_ptr<ShmMessage> message) { waiting_.push_back(std::move(message)); }
-  bool idle() const { return waiting_.empty(); }
-  bool progress();  // true when it wrote something: ring the reader
+  bool idle() const { return waiting_.empty() && lent_.empty(); }
+  bool progress();  // true when it wrote something, or something lent was read: ring the reader
 
  private:
+  struct Lent {
+    uint64_t piece;
+    std::shared_ptr<ShmMessage> message;
+  };
+  void write(ShmMessage& message, ShmRing::Slot& slot);
   ShmRing* ring_;
+  const ShmLoans* loans_;
   std::deque<std::shared_ptr<ShmMessage>> waiting_;
+  std::deque<Lent> lent_;  // until the reader has taken them
 };
 
 // The reading end.
 class ShmReceiver {
  public:
-  explicit ShmReceiver(ShmRing* ring) : ring_(ring) {}
+  ShmReceiver(ShmRing* ring, ShmLoans& loans) : ring_(ring), loans_(&loans) {}
   void post(std::shared_ptr<ShmMessage> message);
   bool progress();  // true when it took something: ring the writer
 
@@ -74,6 +85,7 @@ class ShmReceiver {
   void begin(const ShmSlotHeader& header);
   void deliver(ShmMessage& message, int32_t type, int64_t bytes);
   ShmRing* ring_;
+  ShmLoans* loans_;
   std::deque<std::shared_ptr<ShmMessage>> posted_;
   std::deque<Early> early_;
   // The message whose pieces arrive now: into a posted receive or into early_.back().

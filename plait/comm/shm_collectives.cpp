@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "plait/base/error.h"
+#include "plait/comm/stream_copy.h"
 
 namespace plait::detail {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr int64_t kSlotBytes = 512 << 10;
 constexpr uint64_t kSlots = 2;
 constexpr int64_t kOneMeetingBytes = 32 << 10;  // up to here it costs less that every rank sums everything itself
-constexpr int64_t kInPlaceBytes = 128 << 10;    // below, waiting until all have read costs more than the copies
+constexpr int64_t kStreamBytes = 16 << 20;      // from here on results leave the caches before they are used
 constexpr int64_t kPartElements = 64;           // parts of a piece begin on whole cache lines, in every type
 
 struct Span {
@@ -217,7 +218,10 @@ void ShmCollectives::gather_parts(ShmCollective& c, uint64_t index) {
     if (r == rank_ || part.begin == part.end) continue;
     const char* lent = c.lent[static_cast<size_t>(r)];
     const char* from = lent ? lent + (begin + part.begin) * c.element_size : result(c.first_piece + index) + part.begin * c.element_size;
-    copy_bytes(element_at(c.output, begin + part.begin), from, (part.end - part.begin) * c.element_size);
+    char* to = element_at(c.output, begin + part.begin);
+    const int64_t bytes = (part.end - part.begin) * c.element_size;
+    if (c.whole * c.element_size >= kStreamBytes) stream_copy(to, from, bytes);
+    else copy_bytes(to, from, bytes);
   }
 }
 

@@ -22,8 +22,11 @@ ShmLoans::~ShmLoans() = default;
 at::Tensor ShmLoans::lend(int64_t elements, at::ScalarType type) {
   const auto bytes = static_cast<size_t>(elements) * c10::elementSize(type);
   if (bytes == 0) return at::zeros({0}, type);
-  SharedMemory memory = SharedMemory::create(bytes);
-  memory.take_huge_pages();
+  // Large ones end on a whole huge page.
+  const size_t size =
+      bytes < SharedMemory::kHugePage ? bytes : (bytes + SharedMemory::kHugePage - 1) / SharedMemory::kHugePage * SharedMemory::kHugePage;
+  SharedMemory memory = SharedMemory::create(size);
+  memory.take_huge_pages(size);
   char* at = memory.data();
   {
     std::lock_guard<std::mutex> lock(own_->mutex);

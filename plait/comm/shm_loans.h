@@ -16,6 +16,8 @@
 
 namespace plait::detail {
 
+constexpr int64_t kInPlaceBytes = 128 << 10;  // below, waiting until all have read costs more than the copies
+
 // Where lent memory lies; plain data, for shared memory.
 struct ShmLoan {
   uint64_t serial = 0;  // counts the owner's tensors; 0 = not lent

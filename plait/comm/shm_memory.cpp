@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -16,7 +17,7 @@
 namespace plait::detail {
 namespace {
 
-constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
+constexpr size_t kPage = 4096;
 
 [[noreturn]] void throw_unmapped(size_t size_bytes) {
   throw_error(ExitCode::kResource, "cannot map ", size_bytes, " bytes of shared memory: ", std::strerror(errno));
@@ -85,17 +86,18 @@ void SharedMemory::map(size_t size_bytes) {
   ::madvise(data_, size_bytes, MADV_HUGEPAGE);  // taken where the system allows it for shared memory
 }
 
-void SharedMemory::take_huge_pages() {
+void SharedMemory::take_huge_pages(size_t bytes) {
+  const size_t whole = std::min(bytes, size_bytes_) / kHugePage * kHugePage;
+  if (whole == 0) return;
 #ifdef MADV_COLLAPSE
   constexpr int kCollapse = MADV_COLLAPSE;
 #else
   constexpr int kCollapse = 25;  // of the kernel, younger than this C library
 #endif
-  // A huge page is made of one that holds something. What the kernel refuses stays as it is.
-  for (size_t at = 0; at + kHugePage <= size_bytes_; at += kHugePage) {
-    data_[at] = 0;
-    if (::madvise(data_ + at, kHugePage, kCollapse) != 0) return;
-  }
+  // A huge page is made of one that holds something. All in one call: each waits until every core has emptied its lists of fresh pages,
+  // milliseconds on busy ones. What the kernel refuses stays as it is.
+  for (size_t at = 0; at < whole; at += kHugePage) data_[at] = 0;
+  ::madvise(data_, whole, kCollapse);
 }
 
 void SharedMemory::empty() { ::madvise(data_, size_bytes_, MADV_REMOVE); }

@@ -12,6 +12,7 @@ namespace plait::detail {
 
 class SharedMemory {
  public:
+  static constexpr size_t kHugePage = size_t{2} << 20;
   SharedMemory() = default;
   // A new piece of zeros. Throws Error(kResource).
   static SharedMemory create(size_t size_bytes);
@@ -32,8 +33,8 @@ class SharedMemory {
   int32_t process() const;
   int32_t descriptor() const { return fd_; }
 
-  // Of new memory only: huge pages where the kernel can (Linux 6.1), which takes some milliseconds for each.
-  void take_huge_pages();
+  // The first `bytes` of new memory: huge pages where the kernel can (Linux 6.1), in some 0.2 ms each.
+  void take_huge_pages(size_t bytes);
   // Gives the pages back to the system, also those that others have mapped: they read zeros.
   void empty();
 

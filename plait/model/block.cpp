@@ -7,6 +7,7 @@
 #include "plait/base/error.h"
 #include "plait/model/activation.h"
 #include "plait/model/drop.h"
+#include "plait/model/residual.h"
 #include "plait/plan/partition.h"
 
 namespace plait {
@@ -203,10 +204,10 @@ at::Tensor Block::ffn_part(const at::Tensor& x, const ForwardContext& context) c
   return drop_rows(y, shape_.hidden_dropout, layer_, DropoutSite::kMlpOutput, context, context_);
 }
 
-at::Tensor Block::forward(const at::Tensor& hidden, const ForwardContext& context) const {
+at::Tensor Block::forward(const at::Tensor& hidden, const ForwardContext& context, const at::Tensor& result) const {
   if (shape_.pre_norm) {
     at::Tensor x = hidden + attention_part(norm_rows(hidden, norm1_), context);
-    return x + ffn_part(norm_rows(x, norm2_), context);
+    return residual_sum(x, ffn_part(norm_rows(x, norm2_), context), result);
   }
   at::Tensor x = norm_rows(hidden + attention_part(hidden, context), norm1_);
   return norm_rows(x + ffn_part(x, context), norm2_);

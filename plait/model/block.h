@@ -21,8 +21,8 @@ class Block {
   Block(ParameterStore& store, const ModelShape& shape, int64_t layer, const TensorParallelContext& context);
   void bind();  // after store.allocate()
 
-  // hidden [T, H] ([t, H] under sequence parallelism) -> same shape.
-  at::Tensor forward(const at::Tensor& hidden, const ForwardContext& context) const;
+  // hidden [T, H] ([t, H] under sequence parallelism) -> same shape; in the memory of `result` when it is defined and norms come first.
+  at::Tensor forward(const at::Tensor& hidden, const ForwardContext& context, const at::Tensor& result = {}) const;
 
  private:
   void declare_attention(ParameterStore& store);

@@ -27,6 +27,7 @@ struct ForwardContext {
   RotaryTable rotary;                             // defined for rotary models
   std::vector<uint64_t> token_keys, sample_keys;  // [T], [B] dropout keys (tensor/dropout.h); empty when nothing is dropped
   bool training = false;
+  at::Tensor result;  // [rows, hidden] where the stage may leave its output; undefined: anywhere
 };
 
 // Runs of a micro-batch, in order; empty segments are left out.

@@ -152,7 +152,7 @@ at::Tensor StageModel::language_loss(const at::Tensor& hidden, const ForwardCont
 
 StageOutput StageModel::forward(const at::Tensor& hidden, const ForwardContext& context) const {
   at::Tensor x = spec_.has_embedding() ? embed(context) : hidden;
-  for (const auto& block : blocks_) x = block->forward(x, context);
+  for (const auto& block : blocks_) x = block->forward(x, context, block == blocks_.back() ? context.result : at::Tensor());
   if (!spec_.has_head()) return {x, {}, {}};
   if (head_.task == Task::kTextClassification) return classify(x, context);
   return {{}, language_loss(x, context), {}};

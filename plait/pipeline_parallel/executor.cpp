@@ -41,7 +41,8 @@ void run_backward(const at::Tensor& root, const at::Tensor& gradient) {
 PipelineExecutor::PipelineExecutor(const std::vector<StageModel*>& stages, ProcessGroup& pipeline, const ModelShape& shape,
                                    at::ScalarType compute_type, at::Device device, WeightGradientQueue* weight_gradients)
     : stages_(stages), pipeline_(pipeline), shape_(shape), compute_type_(compute_type), device_(device),
-      weight_gradients_(weight_gradients), codec_(BorderCompression::kNone, compute_type, device), receive_ahead_(device.is_cpu()) {}
+      weight_gradients_(weight_gradients), codec_(BorderCompression::kNone, compute_type, device), borders_(pipeline),
+      receive_ahead_(device.is_cpu()) {}
 
 StageModel& PipelineExecutor::stage(int64_t virtual_stage) const {
   auto it = std::find_if(stages_.begin(), stages_.end(), [&](StageModel* s) { return s->spec().stage_index == virtual_stage; });
@@ -105,6 +106,8 @@ void PipelineExecutor::forward(const Schedule& schedule, const Action& action, c
     if (run.training) input.requires_grad_(true);
   }
   ForwardContext context = make_forward_context(batch, shape_, compute_type_, run.training, run.dropout);
+  if (!model.spec().has_head() && !here(schedule, action.stage + 1) && !codec_.compresses())
+    context.result = borders_.take({model.border_rows(batch), shape_.hidden_size}, compute_type_);
   StageOutput out = model.forward(input, context);
   if (model.spec().has_head()) {
     if (out.loss_sum.defined()) loss_.add_(out.loss_sum.detach());

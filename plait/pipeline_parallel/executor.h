@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/comm/process_group.h"
+#include "plait/comm/shared_buffer.h"
 #include "plait/model/stage_model.h"
 #include "plait/pipeline_parallel/border_codec.h"
 #include "plait/plan/schedule.h"
@@ -80,6 +80,7 @@ class PipelineExecutor {
   at::Device device_;
   WeightGradientQueue* weight_gradients_;
   BorderCodec codec_;
+  SharedPool borders_;  // where outputs lie that the next stage's rank reads in place
   bool receive_ahead_;
 
   std::map<Key, at::Tensor> inputs_;            // arrived activations, by the stage that uses them

@@ -67,7 +67,7 @@ Parameter& ParameterStore::declare(Parameter parameter) {
   return *parameters_.back();
 }
 
-void ParameterStore::allocate(at::ScalarType compute_type, at::Device device, bool with_gradients) {
+void ParameterStore::allocate(at::ScalarType compute_type, at::Device device, bool with_gradients, const MakeZeros& make_gradients) {
   int64_t total = 0;
   for (auto& p : parameters_) {
     p->numel = product(p->local_shape, 0, p->local_shape.size());
@@ -77,7 +77,9 @@ void ParameterStore::allocate(at::ScalarType compute_type, at::Device device, bo
   }
   auto options = at::TensorOptions().device(device);
   masters_ = at::zeros({total}, options.dtype(master_type(compute_type)));
-  if (with_gradients) gradients_ = at::zeros({total}, options.dtype(master_type(compute_type)));
+  if (with_gradients)
+    gradients_ =
+        make_gradients ? make_gradients(total, master_type(compute_type)) : at::zeros({total}, options.dtype(master_type(compute_type)));
   weights_ = compute_type == masters_.scalar_type() ? masters_ : at::zeros({total}, options.dtype(compute_type));
   for (auto& p : parameters_) {
     p->master = masters_.narrow(0, p->offset, p->numel).view(p->local_shape);

@@ -65,8 +65,10 @@ class ParameterStore {
   Parameter& declare(Parameter parameter);
 
   // Allocates the flat buffers (zeroed) on `device` and sets the views. compute_type: kFloat, kBFloat16, kHalf, kDouble.
-  // with_gradients false (a model that is only evaluated): flat_gradients() and the views of it stay undefined.
-  void allocate(at::ScalarType compute_type, at::Device device, bool with_gradients = true);
+  // with_gradients false (a model that is only evaluated): flat_gradients() and the views of it stay undefined. make_gradients: makes the
+  // gradients' zeros, for example where others read them; empty: on `device` like the rest.
+  using MakeZeros = std::function<at::Tensor(int64_t elements, at::ScalarType type)>;
+  void allocate(at::ScalarType compute_type, at::Device device, bool with_gradients = true, const MakeZeros& make_gradients = {});
 
   // Seeded values that are a function of (seed, name, global index) only. all_random: norms get 1 + noise and biases noise, so
   // that tests can see every missing sync.

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/comm/process_group.h"
+#include "plait/comm/shared_buffer.h"
 
 namespace plait {
 
@@ -46,8 +46,9 @@ struct TensorParallelContext {
   ProcessGroup* group = nullptr;   // the tensor axis; null: one rank, records only
   bool sequence_parallel = false;  // only with group->size() > 1
   WeightGradientQueue* weight_gradients = nullptr;
-  bool overlap = true;  // messages travel beside products that do not need them; false: each is waited for at once. Same bits
-  bool p2p = false;     // products and their messages in pieces of rows, by sends and receives; `group` is then a RingGroup
+  bool overlap = true;         // messages travel beside products that do not need them; false: each is waited for at once. Same bits
+  bool p2p = false;            // products and their messages in pieces of rows, by sends and receives; `group` is then a RingGroup
+  SharedPool* pool = nullptr;  // where partial products lie that the others of `group` read in place; null: anywhere
 
   int64_t size() const { return group ? group->size() : 1; }
   int64_t rank() const { return group ? group->rank() : 0; }

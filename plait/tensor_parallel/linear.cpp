@@ -62,13 +62,18 @@ void add_bias_gradient(const LinearWeights& w, const at::Tensor& dy) {
 void keep_context(AutogradContext* ctx, const TensorParallelContext& c) {
   ctx->saved_data["group"] = reinterpret_cast<int64_t>(c.group);
   ctx->saved_data["queue"] = reinterpret_cast<int64_t>(c.weight_gradients);
+  ctx->saved_data["pool"] = reinterpret_cast<int64_t>(c.pool);
   ctx->saved_data["switches"] = (c.sequence_parallel ? 1 : 0) | (c.overlap ? 2 : 0) | (c.p2p ? 4 : 0);
 }
 
 TensorParallelContext kept_context(AutogradContext* ctx) {
   int64_t switches = ctx->saved_data["switches"].toInt();
-  return {reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt()), (switches & 1) != 0,
-          reinterpret_cast<WeightGradientQueue*>(ctx->saved_data["queue"].toInt()), (switches & 2) != 0, (switches & 4) != 0};
+  return {reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt()),
+          (switches & 1) != 0,
+          reinterpret_cast<WeightGradientQueue*>(ctx->saved_data["queue"].toInt()),
+          (switches & 2) != 0,
+          (switches & 4) != 0,
+          reinterpret_cast<SharedPool*>(ctx->saved_data["pool"].toInt())};
 }
 
 struct ParallelLinearFunction : torch::autograd::Function<ParallelLinearFunction> {

@@ -101,7 +101,9 @@ Summing begin_summed_product(const at::Tensor& x, const at::Tensor& matrix, cons
   at::NoGradGuard no_grad;
   PLAIT_CHECK(!c.sequence_parallel || x.size(0) % c.size() == 0, x.size(0), " rows over ", c.size(), " tensor ranks");
   if (c.p2p) return sum_by_pieces(x, matrix, c);
-  at::Tensor product = matrix_product(x, matrix);
+  at::Tensor product = c.pool ? c.pool->take({x.size(0), matrix.size(1)}, x.scalar_type()) : at::Tensor();
+  if (product.defined()) matrix_product_into(product, x, matrix);
+  else product = matrix_product(x, matrix);
   if (!c.sequence_parallel) return {product, c.group->all_reduce(product)};
   at::Tensor own = at::empty({product.size(0) / c.size(), product.size(1)}, product.options());
   return {own, c.group->reduce_scatter(own, product)};

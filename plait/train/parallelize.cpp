@@ -6,6 +6,7 @@
 
 #include "plait/base/error.h"
 #include "plait/comm/ring_group.h"
+#include "plait/comm/shared_buffer.h"
 #include "plait/plan/schedule_choice.h"
 #include "plait/plan/stage_split.h"
 #include "plait/train/pipeline_memory.h"
@@ -30,6 +31,14 @@ ProcessGroup& in_style(CommStyle style, ProcessGroup& group, ProcessGroupPtr& ri
   if (style != CommStyle::kP2P || group.size() == 1) return group;
   ring = make_ring_group(group);
   return *ring;
+}
+
+// Gradients that go whole over the data axis lie where the other ranks read them.
+ParameterStore::MakeZeros gradient_memory(const Config& config, const Mesh& mesh, at::Device device) {
+  const CommConfig& comm = config.train.comm;
+  const bool whole = comm.compression.algorithm == GradientCompression::kNone && comm.priority.data_parallel != CommStyle::kP2P;
+  if (!device.is_cpu() || mesh.data().size() == 1 || !whole) return {};
+  return [&data = mesh.data()](int64_t elements, at::ScalarType type) { return shared_zeros(data, elements, type); };
 }
 
 CompressionOptions compression_options(const Config& config, const Mesh& mesh) {
@@ -103,13 +112,18 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
 
   // 1. Tensor parallelism, inside each layer.
   ProcessGroup& tensor = in_style(config.train.comm.priority.tensor_parallel, mesh.tensor(), model->tensor_ring);
-  TensorParallelContext context{&tensor, config.train.distributed.sequence_parallel && tensor.size() > 1, &model->weight_gradients,
-                                config.train.distributed.overlap_tensor_comm, model->tensor_ring != nullptr};
+  if (device.is_cpu() && tensor.size() > 1) model->tensor_pool = std::make_unique<SharedPool>(tensor);
+  TensorParallelContext context{&tensor,
+                                config.train.distributed.sequence_parallel && tensor.size() > 1,
+                                &model->weight_gradients,
+                                config.train.distributed.overlap_tensor_comm,
+                                model->tensor_ring != nullptr,
+                                model->tensor_pool.get()};
   // 2. Pipeline parallelism: which layers live here.
   model->pipeline = settle_pipeline(config, *model, mesh, options.training);
   build_stages(*model, config, mesh, context);
   // 3. Memory and values of this rank's shards only.
-  model->store.allocate(model->compute_type, device, options.training);
+  model->store.allocate(model->compute_type, device, options.training, gradient_memory(config, mesh, device));
   if (options.seed_values) model->store.initialize(static_cast<uint64_t>(config.train.seed), options.all_random);
   for (auto& stage : model->stages) stage->bind();
   std::vector<StageModel*> stages;

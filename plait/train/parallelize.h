@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plait/comm/mesh.h"
+#include "plait/comm/shared_buffer.h"
 #include "plait/config/config.h"
 #include "plait/data_parallel/reducer.h"
 #include "plait/model/stage_model.h"
@@ -26,9 +27,10 @@ struct ParallelModel {
   HeadOptions head;
   at::ScalarType compute_type = at::kFloat;
   at::Device device = at::kCPU;
-  PipelinePlan pipeline;                   // where the stages lie, and the schedules
-  std::vector<std::string> notices;        // for people: what was settled here
-  ProcessGroupPtr tensor_ring, data_ring;  // style p2p: the axis' collectives made of sends and receives; else null
+  PipelinePlan pipeline;                    // where the stages lie, and the schedules
+  std::vector<std::string> notices;         // for people: what was settled here
+  ProcessGroupPtr tensor_ring, data_ring;   // style p2p: the axis' collectives made of sends and receives; else null
+  std::unique_ptr<SharedPool> tensor_pool;  // of the tensor axis, on CPUs
   WeightGradientQueue weight_gradients;
   ParameterStore store;
   std::vector<std::unique_ptr<StageModel>> stages;  // this rank's virtual stages, ascending

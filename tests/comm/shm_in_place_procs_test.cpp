@@ -131,6 +131,68 @@ TEST(ShmInPlace, NewBuffersTakeTheNumbersOfOldOnes) {
   }));
 }
 
+// Messages read where they lie: receives posted before, after and in another order, plain ones between; the memory is the sender's again
+// after its wait.
+TEST(ShmInPlace, Messages) {
+  expect_fine(run_shared(2, [](ProcessGroup& group) {
+    const int64_t n = 70000, peer = 1 - group.rank();
+    at::Tensor first = shared_zeros(group, n, at::kFloat), second = shared_zeros(group, n, at::kFloat), plain = at::zeros({n});
+    for (int64_t round = 0; round < 60; ++round) {
+      const std::vector<at::Tensor> out{first, plain, second.narrow(0, 100, n - 100)};
+      std::vector<at::Tensor> in;
+      for (const auto& x : out) in.push_back(at::zeros_like(x));
+      std::vector<WorkPtr> sent, got;
+      auto receive = [&](size_t i) { got.push_back(group.recv(in[i], peer, static_cast<int>(i))); };
+      if (round % 3 == 0) receive(2);
+      for (size_t i = 0; i < 3; ++i) {
+        out[i].fill_(static_cast<double>(1000 * round + 10 * static_cast<int64_t>(i) + group.rank()));
+        sent.push_back(group.send(out[i], peer, static_cast<int>(i)));
+      }
+      if (round % 4 == group.rank()) std::this_thread::sleep_for(std::chrono::microseconds(300));
+      if (round % 3 == 1) sent[0]->wait();  // by the peer's progress in whatever it waits for
+      if (round % 3 != 0) receive(2);
+      receive(1);
+      receive(0);
+      for (auto& work : sent) work->wait();
+      for (const auto& x : out) x.zero_();  // read by then
+      for (auto& work : got) work->wait();
+      for (size_t i = 0; i < 3; ++i)
+        testing::require_equal(in[i], at::full_like(in[i], static_cast<double>(1000 * round + 10 * static_cast<int64_t>(i) + peer)),
+                               cat("round ", round, " message ", i));
+    }
+  }));
+}
+
+TEST(ShmInPlace, PoolGivesOutWhatNobodyHolds) {
+  expect_fine(run_shared(2, [](ProcessGroup& group) {
+    SharedPool pool(group);
+    testing::require(!pool.take({100}, at::kFloat).defined(), "too small to be read in place");
+    at::Tensor a = pool.take({300, 200}, at::kFloat), b = pool.take({300, 200}, at::kFloat);
+    void* of_a = a.data_ptr();
+    testing::require(of_a != b.data_ptr() && a.is_contiguous() && !a.is_view(), "two at one time");
+    at::Tensor part = a.narrow(0, 0, 10);
+    a = at::Tensor();
+    testing::require(pool.take({300, 200}, at::kFloat).data_ptr() != of_a, "a part is still held");
+    part = at::Tensor();
+    at::Tensor half = pool.take({300, 300}, at::kBFloat16);
+    testing::require(half.data_ptr() == of_a && half.scalar_type() == at::kBFloat16, "used again, in another shape and type");
+    half.fill_(group.rank() + 1.0);
+    group.all_reduce(half)->wait();
+    testing::require_equal(half, at::full({300, 300}, 3.0, at::kBFloat16), "sum");
+  }));
+}
+
+TEST(ShmInPlace, ReaderOfAMessageThatDiesIsNamed) {
+  auto results = run_shared(2, [](ProcessGroup& group) {
+    at::Tensor x = shared_zeros(group, 100000, at::kFloat);
+    group.barrier();
+    if (group.rank() == 1) ::kill(::getpid(), SIGKILL);
+    group.send(x, 1, 0)->wait();
+  });
+  EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kPeerLost)) << results[0].message;
+  EXPECT_NE(results[0].message.find("lost a peer: rank 1 (process"), std::string::npos) << results[0].message;
+}
+
 TEST(ShmInPlace, KilledRankIsNamed) {
   auto results = run_shared(3, [](ProcessGroup& group) {
     at::Tensor x = shared_zeros(group, 3000000, at::kFloat);

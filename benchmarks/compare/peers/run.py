@@ -255,7 +255,8 @@ def deepspeed_zero(run, stage):
 
 
 def megatron(run):
-    """megatron-core's GPTModel over tensor ranks. It assumes CUDA: the two replacements below are what a run without one needs."""
+    """megatron-core's GPTModel over tensor ranks. It assumes CUDA: the replacements below are what a run without one needs, and a backward inside
+    autocast, as its layers remember that of CUDA only."""
     run.connect()
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *a, **k: None
@@ -286,7 +287,8 @@ def megatron(run):
         with run.autocast():
             losses = model(ids, places, hidden, labels=targets.clamp_min(0)).float()
         loss = (losses * kept).sum() / kept.sum()
-        loss.backward()
+        with run.autocast():
+            loss.backward()
         clip_split(parameters, group)
         optimizer.step()
         optimizer.zero_grad()
