@@ -96,16 +96,16 @@ class ApplySettings {
   void read(const SettingInfo& info, const GivenSetting& given, std::string& field) { field = scalar(info, given, "one text"); }
 
   template <class E>
-  E word(const SettingInfo& info, const GivenSetting& given, const std::string& text) {
+  E word(const SettingInfo& info, const GivenSetting& given, const std::string& text, E otherwise) {
     auto value = parse_enum_word<E>(text);
     if (value) return *value;
-    std::string near = nearest(text, enum_choices<E>());
-    refuse(info, given, cat("one of ", join(enum_choices<E>()), near.empty() ? "" : cat("; nearest: ", near)));
+    refuse(info, given, rule_of_words(text, enum_choices<E>(), enum_word(otherwise)));
   }
 
   template <class E, std::enable_if_t<std::is_enum_v<E>, int> = 0>
   void read(const SettingInfo& info, const GivenSetting& given, E& field) {
-    field = word<E>(info, given, scalar(info, given, cat("one of ", join(enum_choices<E>()))));
+    field = word<E>(info, given, scalar(info, given, cat("one of ", join(enum_choices<E>()), "; nearest valid value ", enum_word(field))),
+                    field);
   }
 
   // Items of a sequence; one scalar is a list of one, on the command line of several with commas between.
@@ -137,7 +137,7 @@ class ApplySettings {
   }
   void read(const SettingInfo& info, const GivenSetting& given, std::vector<Metric>& field) {
     field.clear();
-    for (const auto& item : items(info, given)) field.push_back(word<Metric>(info, given, item));
+    for (const auto& item : items(info, given)) field.push_back(word(info, given, item, Metric::kLoss));
   }
 
   void make_absolute(const GivenSetting* given, std::string* path) const {

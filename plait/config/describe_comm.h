@@ -5,12 +5,6 @@
 #include "plait/config/setting_info.h"
 
 namespace plait::detail {
-inline constexpr double kLargestCount = 1e12;  // rows, steps, tokens
-inline constexpr double kLargestSize = 1e6;    // ranks, micro-batches, rows of a micro-batch: three of them still fit 64 bits
-inline Range counts(double low) { return {low, kLargestCount}; }
-inline Range sizes(double low) { return {low, kLargestSize}; }
-inline Range finite_from(double low) { return {low, INFINITY, false, true}; }
-inline Range finite_above(double low) { return {low, INFINITY, true, true}; }
 
 template <class Visitor, class C>
 void describe_comm(Visitor& visit, C& c) {

@@ -6,6 +6,7 @@
 #include "plait/base/error.h"
 #include "plait/config/enum_names.h"
 #include "plait/config/scalar.h"
+#include "plait/config/setting_info.h"
 
 namespace plait {
 
@@ -207,8 +208,8 @@ void finish_best_model(GivenSettings* given, bool is_hugging_face_form, std::vec
   if (word.rfind("eval_", 0) == 0) word = word.substr(5);
   auto known = parse_enum_word<Metric>(word);
   if (!known)
-    throw_error(ExitCode::kUsage, "metric_for_best_model ", word, metric ? cat(" (", metric->origin, ")") : std::string(),
-                " is not one of ", join(enum_choices<Metric>()));
+    throw_error(ExitCode::kUsage, "metric_for_best_model ", word, metric ? cat(" (", metric->origin, ")") : std::string(), " is not ",
+                rule_of_words(word, enum_choices<Metric>(), "loss"));
   bool rises = *known == Metric::kAccuracy || *known == Metric::kF1;
   if (greater && *greater != rises)
     throw_error(ExitCode::kUsage, quote("greater_is_better", *greater_given), " contradicts ", word, ", which is better when ",

@@ -6,6 +6,7 @@
 #include "plait/config/enum_names.h"
 #include "plait/config/modelscope.h"
 #include "plait/config/scalar.h"
+#include "plait/config/setting_info.h"
 
 namespace plait {
 
@@ -66,7 +67,7 @@ std::string metric_word(const GivenSetting& given) {
   std::string word = word_of(given);
   if (word == "binary-f1" || word == "macro-f1") word = "f1";
   auto known = parse_enum_word<Metric>(word);
-  if (!known) throw_error(ExitCode::kUsage, quote(given.written, given), " is not one of ", join(enum_choices<Metric>()));
+  if (!known) throw_error(ExitCode::kUsage, quote(given.written, given), " is not ", rule_of_words(word, enum_choices<Metric>(), "loss"));
   return enum_word(*known);
 }
 

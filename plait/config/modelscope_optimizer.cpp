@@ -5,6 +5,7 @@
 #include "plait/config/enum_names.h"
 #include "plait/config/modelscope.h"
 #include "plait/config/scalar.h"
+#include "plait/config/setting_info.h"
 
 namespace plait::detail {
 
@@ -251,7 +252,8 @@ void finish_optimizer(GivenSettings* given, bool is_form) {
   const GivenSetting* decay = given->find(kParams + "weight_decay");
   auto kind = parse_enum_word<OptimizerKind>(word);
   if (!kind && type && !is_native)
-    throw_error(ExitCode::kUsage, quote(type->written, *type), " is not available; one of ", join(enum_choices<OptimizerKind>()));
+    throw_error(ExitCode::kUsage, quote(type->written, *type), " is not available; ",
+                rule_of_words(word, enum_choices<OptimizerKind>(), "AdamW"));
   if (type && !is_native) put_setting(given, "train.optimizer.type", *type, enum_word(*kind));
   // torch's default decay is 0.01 for AdamW, 0 for the others.
   if (is_form && !decay && word != "AdamW" && word != "adamw")

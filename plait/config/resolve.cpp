@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "plait/base/error.h"
+#include "plait/config/setting_info.h"
 
 namespace plait {
 
@@ -31,9 +32,7 @@ void apply_strategy(const Config& config, std::vector<SizeRef>* sizes, const std
                 ": choosing the layout is not available yet; give the sizes with hybrid_parallel");
   if (!axis) {
     std::vector<std::string> known = {"data_parallel", "tensor_parallel", "pipeline_parallel", "hybrid_parallel", "auto_parallel"};
-    std::string near = nearest(strategy, known);
-    throw_error(ExitCode::kUsage, "distributed_strategy ", strategy, where, " is not one of ", join(known),
-                near.empty() ? "" : "; nearest: ", near);
+    throw_error(ExitCode::kUsage, "distributed_strategy ", strategy, where, " is not ", rule_of_words(strategy, known, "hybrid_parallel"));
   }
   for (auto& size : *sizes) {
     if (std::string(size.name) == axis) continue;

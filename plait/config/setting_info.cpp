@@ -1,5 +1,8 @@
 #include "plait/config/setting_info.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace plait {
 
 std::string Range::text() const {
@@ -11,10 +14,17 @@ std::string Range::text() const {
   return "";
 }
 
-std::string Range::nearest_valid(double value) const {
-  if (value <= low) return low_open ? "" : cat(low);
-  if (value >= high) return high_open ? "" : cat(high);
-  return "";
+std::optional<double> Range::nearest_valid(double value) const {
+  const double inside = std::min(1.0, (high - low) / 100);  // how far a number to recommend lies from an open end
+  if (value <= low) return low_open ? low + inside : low;
+  if (value < high || std::isnan(value)) return std::nullopt;
+  if (std::isinf(high) && high_open) return std::numeric_limits<double>::max();
+  return high_open ? high - inside : high;
+}
+
+std::string rule_of_words(const std::string& word, const std::vector<std::string>& words, const std::string& otherwise) {
+  std::string near = nearest(word, words);
+  return cat("one of ", join(words), near.empty() ? cat("; nearest valid value ", otherwise) : cat("; nearest: ", near));
 }
 
 }  // namespace plait

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,18 @@ struct Range {
   bool holds(double value) const { return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high); }
   // "[0, 1)", ">= 1", "> 0 and finite"
   std::string text() const;
-  // The allowed value closest to `value`, or "" when that end is open.
-  std::string nearest_valid(double value) const;
+  // The allowed value closest to `value`, which is outside; by an open end one a little inside, by "finite" the largest number. Nothing for NaN.
+  std::optional<double> nearest_valid(double value) const;
 };
+
+// What several settings allow.
+namespace detail {
+inline constexpr double kLargestCount = 1e12;  // rows, steps, tokens
+inline constexpr double kLargestSize = 1e6;    // ranks, micro-batches, rows of a micro-batch: three of them still fit 64 bits
+inline Range counts(double low) { return {low, kLargestCount}; }
+inline Range sizes(double low) { return {low, kLargestSize}; }
+inline Range finite_from(double low) { return {low, INFINITY, false, true}; }
+}  // namespace detail
 
 struct SettingInfo {
   std::string name;    // dotted, as in the native YAML
@@ -27,9 +37,13 @@ struct SettingInfo {
   std::string unit{};
   Range range{};
   std::string zero_word{};           // the word that stands for 0, or for "none" of an optional
-  std::vector<std::string> words{};  // allowed words of a text setting; empty = any text
+  std::vector<std::string> words{};  // allowed words of a text setting, the default first; empty = any text
   bool is_path = false;
   std::vector<std::string> aliases{};  // other dotted names of the same setting
 };
+
+// "one of auto, none; nearest: none" for a message about `word`, which is none of `words`; where no word is like it: "...; nearest valid
+// value auto", `otherwise`, mostly the default.
+std::string rule_of_words(const std::string& word, const std::vector<std::string>& words, const std::string& otherwise);
 
 }  // namespace plait

@@ -20,29 +20,31 @@ template <class... Pieces>
 struct CheckRanges {
   const Config& config;
 
-  void check(const SettingInfo& info, double value, const std::string& shown) const {
-    if (!std::isnan(value) && info.range.holds(value)) return;
-    std::string near = info.range.nearest_valid(value), range = info.range.text();
+  // Number: as the setting has it, so that a whole number is shown as one.
+  template <class Number>
+  void check(const SettingInfo& info, Number value) const {
+    const auto real = static_cast<double>(value);
+    if (!std::isnan(real) && info.range.holds(real)) return;
+    auto near = info.range.nearest_valid(real);
+    std::string range = info.range.text();
     bool interval = range.starts_with('[') || range.starts_with('(');
-    refuse(info.name, " ", shown, config.where(info.name), interval ? " is not in " : " is not ", range,
-           near.empty() ? "" : cat("; nearest valid value ", near));
+    refuse(info.name, " ", value, config.where(info.name), interval ? " is not in " : " is not ", range,
+           near ? cat("; nearest valid value ", static_cast<Number>(*near)) : "");
   }
 
-  void operator()(const SettingInfo& info, int64_t value) const { check(info, static_cast<double>(value), cat(value)); }
-  void operator()(const SettingInfo& info, double value) const { check(info, value, cat(value)); }
+  void operator()(const SettingInfo& info, int64_t value) const { check(info, value); }
+  void operator()(const SettingInfo& info, double value) const { check(info, value); }
   void operator()(const SettingInfo& info, const std::optional<double>& value) const {
-    if (value) check(info, *value, cat(*value));
+    if (value) check(info, *value);
   }
   void operator()(const SettingInfo& info, const std::vector<int64_t>& values) const {
-    for (int64_t value : values) check(info, static_cast<double>(value), cat(value));
+    for (int64_t value : values) check(info, value);
   }
   void operator()(const SettingInfo& info, const std::string& value) const {
     if (info.words.empty()) return;
     for (const auto& word : info.words)
       if (word == value) return;
-    std::string near = nearest(value, info.words);
-    refuse(info.name, " ", value, config.where(info.name), " is not one of ", join(info.words),
-           near.empty() ? "" : cat("; nearest: ", near));
+    refuse(info.name, " ", value, config.where(info.name), " is not ", rule_of_words(value, info.words, info.words.front()));
   }
   void operator()(const SettingInfo&, bool) const {}
   template <class E, std::enable_if_t<std::is_enum_v<E>, int> = 0>

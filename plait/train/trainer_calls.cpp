@@ -3,6 +3,7 @@
 
 #include "plait/base/error.h"
 #include "plait/config/enum_names.h"
+#include "plait/config/setting_info.h"
 #include "plait/config/validate.h"
 #include "plait/config/validate_train.h"
 #include "plait/train/trainer.h"
@@ -14,9 +15,8 @@ namespace {
 template <class E>
 E word_of_call(const std::string& call, const char* what, const std::string& word) {
   if (auto value = parse_enum_word<E>(word)) return *value;
-  std::string near = nearest(word, enum_choices<E>());
-  throw_error(ExitCode::kUsage, call, ": ", what, " ", word, " is not one of ", join(enum_choices<E>()),
-              near.empty() ? "" : cat("; nearest: ", near));
+  const auto known = enum_choices<E>();
+  throw_error(ExitCode::kUsage, call, ": ", what, " ", word, " is not ", rule_of_words(word, known, known.front()));
 }
 
 }  // namespace
