@@ -5,6 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "plait/rendezvous/address.h"
+
 namespace plait {
 
 namespace {
@@ -59,8 +61,6 @@ detail::LauncherView read_numbers(const Variable& variable, const std::string& l
   return view;
 }
 
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1" || address == "localhost"; }
-
 // "prterun-HOST-PID@1" (OpenMPI 5) -> HOST
 std::string host_of_namespace(const std::string& name) {
   auto begin = name.find('-'), end = name.rfind('-');
@@ -92,7 +92,7 @@ std::string contact_address(const std::string& uri) {
     if (part.starts_with('[') && part.ends_with(']')) part = part.substr(1, part.size() - 2);
     std::istringstream addresses(part);
     for (std::string address; std::getline(addresses, address, ',');)
-      if (!address.empty() && !is_loopback(address)) return address;
+      if (!address.empty() && !rendezvous::is_loopback_host(address)) return address;
   }
   return "";
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "plait/rendezvous/address.h"
+
 namespace plait {
 
 namespace {
@@ -15,8 +17,6 @@ int64_t ranks_a_node(const Variable& variable) {
   bool digits = text.size() < 8 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
   return digits ? std::max<int64_t>(1, std::stoll(text)) : 1;
 }
-
-bool is_loopback(const std::string& address) { return address == "localhost" || address == "::1" || address.starts_with("127."); }
 
 }  // namespace
 
@@ -47,7 +47,7 @@ bool is_one_rank_a_node(const Variable& variable) {
   if (auto local = filled(variable, "LOCAL_WORLD_SIZE"); local && *local != "1") return false;
   // The v1 operator tells the first pod that the master is localhost.
   bool first_pod = *variable("RANK") == "0" && filled(variable, "KUBERNETES_SERVICE_HOST");
-  return first_pod || !is_loopback(*variable("MASTER_ADDR"));
+  return first_pod || !rendezvous::is_loopback_host(*variable("MASTER_ADDR"));
 }
 
 void check_ranks_of_pods(const RankEnvironment& env, int64_t layout_ranks) {

@@ -120,6 +120,8 @@ bool SocketAddress::is_any() const {
   return storage.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
 }
 
+bool is_loopback_host(std::string_view host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
 std::string bare_host(const std::string& host) {
   return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
 }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plait/base/file_descriptor.h"
@@ -22,6 +23,8 @@ struct SocketAddress {
   bool is_any() const;  // 0.0.0.0, ::
 };
 
+// localhost, 127.x.y.z or ::1 as text; no name is looked up.
+bool is_loopback_host(std::string_view host);
 // Without the brackets of "[::1]".
 std::string bare_host(const std::string& host);
 // "host:29500", "[::1]:29500"

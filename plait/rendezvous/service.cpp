@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plait/base/hmac.h"
+#include "plait/rendezvous/address.h"
 
 namespace plait::rendezvous {
 
@@ -10,8 +11,6 @@ namespace {
 
 constexpr std::string_view kSecretRemedy =
     "; PLAIT_SECRET_FILE names a file with the secret of the job, the same on all nodes, mode 0600 (plait launch makes one itself)";
-
-bool is_loopback(std::string_view address) { return address.empty() || address.starts_with("127.") || address == "::1"; }
 
 bool may_wait(RequestKind kind) { return kind == RequestKind::kGather || kind == RequestKind::kGet || kind == RequestKind::kWait; }
 
@@ -329,7 +328,8 @@ void Service::note_refusal(const std::string& text) {
 // Ours that peers on other machines have reached: what a rank on this machine, which came over loopback, must tell its peers.
 std::string Service::outside_address() const {
   for (const auto& [id, session] : sessions_) {
-    if (session.stage == Stage::kIn && !is_loopback(session.local_address)) return session.local_address;
+    const std::string& ours = session.local_address;
+    if (session.stage == Stage::kIn && !ours.empty() && !is_loopback_host(ours)) return ours;
   }
   return "";
 }

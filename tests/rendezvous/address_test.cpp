@@ -36,6 +36,12 @@ TEST(Address, LoopbackAndAny) {
   for (const char* host : {"0.0.0.0", "::"}) EXPECT_TRUE(resolve(host, 1)[0].is_any()) << host;
 }
 
+TEST(Address, LoopbackAsText) {
+  for (const char* host : {"127.0.0.1", "127.3.4.5", "::1", "localhost"}) EXPECT_TRUE(is_loopback_host(host)) << host;
+  for (const char* host : {"", "10.0.0.1", "128.0.0.1", "::2", "1270.example", "localhost.example", "node127.0"})
+    EXPECT_FALSE(is_loopback_host(host)) << host;
+}
+
 TEST(Address, UnknownNames) {
   try {
     resolve("no-such-host.invalid", 1);
