@@ -29,10 +29,18 @@ void translate_priority(FileTranslator* file, const Place& priority) {
   file->become(items[1], kPriority + axis);
 }
 
-// {algorithm: fp8, threshold: 65536}, or the algorithm alone.
+// {algorithm: fp8, threshold: 65536}, or [fp8, 65536] as in the call, or the algorithm alone.
 void translate_compression(FileTranslator* file, const Place& compression) {
   if (!compression) return;
-  if (!compression.is_map()) return file->become(compression, kCompression + "algorithm");
+  if (!compression.is_map()) {
+    std::vector<Place> items = file->items(compression);
+    if (items.empty() || items.size() > 2)
+      file->refuse(compression, "give ALGORITHM, [ALGORITHM, THRESHOLD] or a section with these names");
+    if (compression.node->kind == SettingNode::Kind::kSequence) file->derive(compression, "train.comm.compression");
+    file->become(items[0], kCompression + "algorithm");
+    if (items.size() == 2) file->become(items[1], kCompression + "threshold_bytes");
+    return;
+  }
   file->become(file->at(compression, "threshold"), kCompression + "threshold_bytes");
   for (const char* name : {"algorithm", "threshold_bytes", "rank", "ratio", "pipeline"})
     file->become(file->at(compression, name), kCompression + name);

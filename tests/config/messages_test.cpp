@@ -44,8 +44,10 @@ TEST(Messages, NamesOfTheCallsInModelScopeFiles) {
         "fp8, threshold: 2048}\n",
         "  comm_priority: [[tensor_parallel, p2p], [data_parallel, collective]]\n  comm_compression: {algorithm: fp8, "
         "threshold_bytes: 2048}\n",
+        "  comm_priority: {tensor_parallel: p2p, data_parallel: collective}\n  enable_comm_compression: [fp8, 2048]\n",
         "  comm: {priority: {tensor_parallel: p2p, data_parallel: collective}, compression: {algorithm: fp8, threshold: "
-        "2048}}\n"}) {
+        "2048}}\n",
+        "  comm: {priority: {tensor_parallel: p2p, data_parallel: collective}, compression: [fp8, 2048]}\n"}) {
     Loaded loaded = load_text(model_scope(train), "configuration.yaml");
     ASSERT_EQ(loaded.error, "") << train;
     const CommConfig& comm = loaded.config.train.comm;
@@ -60,6 +62,10 @@ TEST(Messages, NamesOfTheCallsInModelScopeFiles) {
   EXPECT_EQ(word.config.train.comm.priority.tensor_parallel, CommStyle::kP2P);
   for (const auto& [train, piece] : std::vector<std::pair<std::string, std::string>>{
            {"  enable_comm_compression: gzip\n", "gzip (c.yaml:5) is not one of none, bf16, fp16, fp8, powersgd, topk, nccl"},
+           {"  enable_comm_compression: [gzip, 5]\n", "enable_comm_compression[0] (train.comm.compression.algorithm) gzip (c.yaml:5)"},
+           {"  enable_comm_compression: [fp8, much]\n", "threshold_bytes) much (c.yaml:5) is not a whole number"},
+           {"  enable_comm_compression: [fp8, 5, 6]\n", "enable_comm_compression [fp8, 5, 6] (c.yaml:5): give ALGORITHM, [ALGORITHM, THR"},
+           {"  enable_comm_compression: []\n", "give ALGORITHM, [ALGORITHM, THRESHOLD]"},
            {"  set_comm_priority: [pipeline_parallel, p2p]\n", "[AXIS, STYLE], with p2p, collective or auto"},
            {"  set_comm_priority: {tensor_parallel: ring}\n", "ring (c.yaml:5) is not one of auto, p2p, collective"},
            {"  enable_comm_compression: fp8\n  comm_compression: fp8\n", "comm_compression"}}) {
@@ -67,6 +73,29 @@ TEST(Messages, NamesOfTheCallsInModelScopeFiles) {
     EXPECT_EQ(loaded.code, 2) << train;
     EXPECT_TRUE(contains(loaded.error, piece)) << train << loaded.error;
   }
+}
+
+TEST(Messages, ArgumentsOfTheCallInEveryForm) {
+  const std::string json = R"("framework": "pytorch", "task": "text-classification", "model": {"path": "m"})";
+  struct Case {
+    std::string text, name;
+    std::vector<std::pair<std::string, std::string>> flags;
+  };
+  for (const Case& c :
+       std::vector<Case>{{model_scope("  enable_comm_compression: [fp8, 2048]\n"), "configuration.yaml", {}},
+                         {"{" + json + R"(, "train": {"enable_comm_compression": ["fp8", 2048]}})", "configuration.json", {}},
+                         {"{" + json + "}", "configuration.json", {{"train.enable_comm_compression", "[fp8, 2048]"}}},
+                         {R"({"train_batch_size": 8, "enable_comm_compression": ["fp8", 2048]})", "ds.json", {}},
+                         {"train_batch_size: 8\nenable_comm_compression: [fp8, 2048]\n", "ds.yaml", {}},
+                         {R"({"train_batch_size": 8, "comm": {"compression": ["fp8", 2048]}})", "ds.json", {}}}) {
+    Loaded loaded = load_text(c.text, c.name, {"", c.flags, {}});
+    EXPECT_EQ(loaded.error, "") << c.text;
+    EXPECT_EQ(loaded.config.train.comm.compression.algorithm, GradientCompression::kFloat8) << c.text;
+    EXPECT_EQ(loaded.config.train.comm.compression.threshold_bytes, 2048) << c.text;
+  }
+  Loaded algorithm_alone = load_text(model_scope("  enable_comm_compression: [fp8]\n"), "configuration.yaml");
+  EXPECT_EQ(algorithm_alone.config.train.comm.compression.algorithm, GradientCompression::kFloat8);
+  EXPECT_EQ(algorithm_alone.config.train.comm.compression.threshold_bytes, CommCompressionConfig().threshold_bytes);
 }
 
 TEST(Messages, Refusals) {
