@@ -57,7 +57,7 @@ std::vector<double> StepReport::milliseconds() const {
   return values;
 }
 
-std::vector<std::string> StepReport::lines(const Mesh& mesh, at::Device device, double peak_flops) const {
+std::vector<std::string> StepReport::lines(const Mesh& mesh, at::Device device, double peak_flops, std::optional<double> bubble) const {
   if (num_steps_ == 0) return {};
   auto own = milliseconds();
   at::Tensor largest = at::zeros({static_cast<int64_t>(own.size())}, at::kDouble);
@@ -73,8 +73,14 @@ std::vector<std::string> StepReport::lines(const Mesh& mesh, at::Device device, 
     const double* p = largest.const_data_ptr<double>();
     lines.push_back(table_line(cat("largest of ", mesh.world().size()), {p, p + own.size()}));
   }
+  char text[160];
+  if (bubble) {
+    std::snprintf(text, sizeof text,
+                  "bubble %.1f %% predicted by the schedule; rank 0 was in operations of the pipeline for %.1f %% of a step", 100 * *bubble,
+                  100 * sum_.pipeline_wait_seconds / sum_.step_seconds);
+    lines.push_back(text);
+  }
   if (peak_flops > 0) {
-    char text[160];
     std::snprintf(text, sizeof text, "MFU %.1f %%: %.1f GFLOP/s of the model, matrix products alone reach %.1f here",
                   100 * flops_ / sum_.step_seconds / peak_flops, 1e-9 * flops_ / sum_.step_seconds, 1e-9 * peak_flops);
     lines.push_back(text);

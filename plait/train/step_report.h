@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,9 @@ class StepReport {
 
   // A small table of milliseconds a step: a line of headings, one of rank 0, one of the largest over all ranks (only with several).
   // peak_flops: what all ranks together can do, see measure_matrix_rate(); 0 = not measured, no MFU. Empty when no step was made.
+  // bubble: share of a step's forwards and backwards in which the schedule leaves ranks idle; pipelines only.
   // Collective over the mesh; the same lines on every rank but for rank 0's own numbers.
-  std::vector<std::string> lines(const Mesh& mesh, at::Device device, double peak_flops) const;
+  std::vector<std::string> lines(const Mesh& mesh, at::Device device, double peak_flops, std::optional<double> bubble) const;
 
  private:
   std::vector<double> milliseconds() const;

@@ -56,6 +56,8 @@ void Trainer::build() {
   model_.reset();
   model_ = load_model(in_, mesh_, device_, /*training=*/true, say_, &config_);
   step_ = std::make_unique<TrainStep>(config_, *model_, mesh_, plan_.num_steps, plan_.steps_per_epoch);
+  if (mesh_.layout().pp_size > 1)
+    bubble_ = check_schedule(model_->pipeline.training(config_.train.distributed.gradient_accumulation_steps)).bubble;
   trace_.emplace(config_, plan_.num_steps, step_->profiler(), mesh_, [this](const std::string& line) {
     progress_.break_line();
     say_(line);
@@ -120,6 +122,7 @@ void Trainer::write_step(int64_t step, const StepResult& r, const std::vector<in
                                                         {"data_seconds", r.times.data_seconds},
                                                         {"other_seconds", r.times.other_seconds},
                                                         {"hidden_communication_seconds", r.times.hidden_communication_seconds}};
+  if (bubble_) fields.emplace_back("pipeline_bubble_predicted", *bubble_);
   if (peak_flops_ > 0) fields.emplace_back("mfu", flops / seconds / peak_flops_);
   if (r.compression) {
     fields.emplace_back("bytes_sent", r.compression->bytes_sent);
@@ -249,7 +252,7 @@ TrainSummary Trainer::run() {
   apply_fault(fault_, mesh_.rank(), "export");
   summary_.output_folder = c.work_dir + "/output";
   export_folder(*model_, in_, mesh_, summary_.output_folder);
-  summary_.step_table = report_.lines(mesh_, device_, peak_flops_);
+  summary_.step_table = report_.lines(mesh_, device_, peak_flops_, bubble_);
   summary_.peak_bytes = largest_over_ranks(memory_stats().peak_bytes, mesh_, device_);
   return summary_;
 }

@@ -91,7 +91,8 @@ class Trainer {
   std::optional<EarlyStop> early_stop_;
   std::optional<StepTrace> trace_;
   StepReport report_;
-  double peak_flops_ = 0;  // of all ranks together; 0 = not measured
+  double peak_flops_ = 0;         // of all ranks together; 0 = not measured
+  std::optional<double> bubble_;  // predicted by the schedule; pipelines only
   SavedWeights saved_;
   Progress progress_;
   TrainSummary summary_;

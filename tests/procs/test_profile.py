@@ -27,7 +27,11 @@ class Profile(ProgramTest):
                 self.assertEqual(step["pipeline_wait_seconds"] > 0, layout == "2x2x2")
                 self.assertEqual(step["communication_seconds"] > 0.0001, layout == "2x2x2")
                 self.assertTrue(0 < step["mfu"] < 2, step)
+                # 1F1B on 2 ranks with 2 micro-batches: (p - 1) / (m + p - 1)
+                self.assertAlmostEqual(step.get("pipeline_bubble_predicted", 0), 1 / 3 if layout == "2x2x2" else 0)
             table = [line for line in done.err.splitlines() if re.match(r"ms, steps 2 to 6|rank 0 |largest of 8 |MFU ", line)]
+            bubble = [line for line in done.err.splitlines() if line.startswith("bubble ")]
+            self.assertEqual([line[:40] for line in bubble], ["bubble 33.3 % predicted by the schedule;"] if layout == "2x2x2" else [])
             self.assertEqual(len(table), 4 if layout == "2x2x2" else 3, done.err)
             self.assertEqual(table[0].split()[5:], "step compute communication pipeline optimizer data other hidden communication".split())
             self.assertEqual(len(table[1].split()), 2 + 8)
