@@ -55,15 +55,38 @@ void refuse_empty_paths(const CommandLine& command) {
   }
 }
 
+// cpu | cuda, as far as files tell: auto is cuda when the machine shows a device.
+std::string planned_device(const Config& config) {
+  if (config.train.device != "auto") return config.train.device;
+  return ::access("/dev/nvidiactl", R_OK) == 0 ? "cuda" : "cpu";
+}
+
+// Before any file is read and without starting CUDA, which ranks that are forked later could then not use. (Settings that contradict each
+// other on every machine were refused when they were read.)
+void refuse_absent_device(const Config& config) {
+  const std::string &wish = config.train.comm.backend, &device = config.train.device, where = config.where("train.comm.backend");
+  const bool cuda = planned_device(config) == "cuda";
+  if (cuda && wish != "auto" && wish != "nccl")
+    throw_error(
+        ExitCode::kUsage, "train.comm.backend ", wish, where,
+        " does not carry tensors of device cuda, which train.device auto is on this machine; nearest valid value nccl, or device cpu");
+  if (!cuda && wish != "nccl") return;
+  const std::string missing = detail::missing_for_cuda();
+  if (!cuda)
+    throw_error(ExitCode::kResource, "train.comm.backend nccl", where, " needs a CUDA device: ",
+                missing.empty() ? "/dev/nvidiactl cannot be read; nearest valid value auto, or train.device cuda"
+                                : cat(missing, "; nearest valid value auto"));
+  if (!missing.empty())
+    throw_error(
+        ExitCode::kResource,
+        device == "cuda" ? cat("train.device cuda", config.where("train.device"), ": ") : "train.device auto is cuda on this machine, but ",
+        missing, "; nearest valid value cpu", wish == "nccl" ? cat(", with train.comm.backend auto instead of nccl", where) : "");
+}
+
 // auto | shm | gloo | nccl | mpi -> what carries the messages of this run's device.
 std::string resolve_backend(const Config& config) {
-  const std::string& wish = config.train.comm.backend;
-  const bool cuda = resolve_device(config) == "cuda";
-  if (cuda && (wish == "auto" || wish == "nccl")) return "nccl";
-  if (cuda || wish == "nccl")
-    throw_error(ExitCode::kUsage, "train.comm.backend ", wish, config.where("train.comm.backend"), " does not carry tensors of device ",
-                cuda ? "cuda" : "cpu", "; nearest valid value ", cuda ? "nccl" : "auto");
-  return wish;
+  refuse_absent_device(config);
+  return resolve_device(config) == "cuda" ? "nccl" : config.train.comm.backend;
 }
 
 // Before any file is read: ranks that no MPI launcher started cannot meet over MPI.
@@ -273,6 +296,7 @@ Config load_command_config(const CommandFlags& flags, const RunPlace& place) {
   if (place.launched) notices = place.launched->notices;
   Config config = load_launched_config(flags, place, &notices);
   if (!flags.print_config) {
+    refuse_absent_device(config);
     refuse_mpi_without_launcher(config, place);
     settle_thread_waiting(config, place.launched.has_value());
   }
@@ -298,15 +322,9 @@ CpuPlacement planned_placement(const Config& config, const RankEnvironment& env)
 }
 
 std::string resolve_device(const Config& config) {
-  if (config.train.device == "cpu") return "cpu";
-  if (config.train.device == "cuda") {
-    detail::load_cuda_plugin();
-    return "cuda";
-  }
-  // auto: a CUDA device when the machine shows one.
-  if (::access("/dev/nvidiactl", R_OK) != 0) return "cpu";
-  detail::load_cuda_plugin();
-  return "cuda";
+  const std::string device = planned_device(config);
+  if (device == "cuda") detail::load_cuda_plugin();
+  return device;
 }
 
 void before_meeting(const Config& config, const RunPlace& place, const std::function<void()>& prepare) {

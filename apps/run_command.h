@@ -50,6 +50,7 @@ RunPlace read_run_place(const CommandFlags& flags);
 
 // The config with the world it will run in: sizes from a launcher's environment, else from the settings. Prints the notices on rank 0.
 // One process with several threads is started anew, once, with libgomp told to wait without long spinning.
+// Error(kResource): CUDA asked for (train.device, train.comm.backend nccl) where files tell that there is none.
 Config load_command_config(const CommandFlags& flags, const RunPlace& place);
 
 // Error(kResource) when this process would start far more ranks than the machine has cores: a slip of the keyboard rather than a wish.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace c10d {
 class Backend;
@@ -31,6 +32,10 @@ using CudaPluginEntry = const CudaPlugin* (*)();
 constexpr const char* kCudaPluginSymbol = "plait_cuda_plugin";
 
 constexpr const char* kCudaPluginFile = "libplait_cuda.so";
+
+// What device cuda lacks here as far as files tell: "" or a reason, "the plugin ... is neither ...". Nothing is loaded or started, so a
+// process may ask before it forks.
+std::string missing_for_cuda();
 
 // Loads the plugin on the first call. Throws Error(kResource) that names the missing library or the absent device.
 const CudaPlugin& load_cuda_plugin();

@@ -99,6 +99,7 @@ class RowTest(ProgramTest):
         done = self.finish(self.start(words, cwd=self.place, env=self.counted(**env)), 60)
         self.assert_refused(done, code, fragments)
         self.assert_nothing_started(left)
+        return done
 
 
 class RefusalTable(RowTest):
@@ -132,6 +133,28 @@ class RefusalTable(RowTest):
                 self.run_row(words, row.code, [row.message], left, **env)
                 for name in left:
                     os.remove(os.path.join(self.place, name))
+
+    @unittest.skipIf(any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvmap"))), "this machine may have a CUDA device")
+    def test_devices_that_are_not_there(self):
+        """By the first process, once, not by each rank."""
+        nccl, data = ["--set", "train.comm.backend=nccl"], ["--model", tiny.BERT, "--data", self.rows]
+        backend = ["plait: train.comm.backend nccl (command line) needs a CUDA device: ", "; nearest valid value auto"]
+        device = ["plait: train.device cuda (command line): ", "; nearest valid value cpu"]
+        launched = dict(RANK="1", WORLD_SIZE="2", LOCAL_RANK="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        for title, words, code, fragments, env in (
+                ("NCCL", self.train("--data_parallel_size", "2", *nccl), RESOURCE, backend, {}),
+                ("NCCL, one rank", self.train(*nccl), RESOURCE, backend, {}),
+                ("NCCL, a launcher's rank", self.train("--rdzv_timeout", "10", *nccl), RESOURCE, backend, launched),
+                ("NCCL, eval", ["eval", *data, "--data_parallel_size", "2", *nccl], RESOURCE, backend, {}),
+                ("cuda", self.train("--data_parallel_size", "2", "--device", "cuda"), RESOURCE, device, {}),
+                ("cuda with NCCL", self.train("--data_parallel_size", "2", "--device", "cuda", *nccl), RESOURCE,
+                 [*device, "with train.comm.backend auto instead of nccl (command line)"], {}),
+                ("cuda, predict", ["predict", *data, "--data_parallel_size", "2", "--device", "cuda", "--output", "o"], RESOURCE, device, {}),
+                ("NCCL on the CPU", self.train("--data_parallel_size", "2", "--device", "cpu", *nccl), USAGE,
+                 ["train.comm.backend nccl (command line) does not carry tensors of device cpu (command line); nearest valid value auto"], {})):
+            with self.subTest(title):
+                done = self.run_row(words, code, fragments, **env)
+                self.assertEqual(len(done.err.splitlines()), 1, done)
 
     def test_launch_flags(self):
         secret = write_text(os.path.join(self.place, "OPEN"), "a-secret-that-everybody-reads-0123456789\n")
