@@ -13,6 +13,7 @@
 #include "plait/comm/hierarchical_backend.h"
 #include "plait/comm/launch.h"
 #include "plait/comm/mpi_backend.h"
+#include "plait/comm/mpi_beside_shm.h"
 #include "plait/comm/rendezvous_store.h"
 #include "plait/comm/shm_backend.h"
 
@@ -49,49 +50,65 @@ class BackendMaker {
       mpi_ = std::make_shared<detail::MpiRank>(c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
                                                options_.local_world_size > 0 ? options_.local_world_size : options_.world_size,
                                                options_.timeout);
-    if (options_.backend == "shm" || options_.backend == "auto")
+    if (options_.backend == "shm" || options_.backend == "auto" || mpi_)
       shm_ = std::make_shared<detail::ShmRank>(*c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
                                                options_.timeout, options_.machine.empty() ? detail::machine_identity() : options_.machine);
-    if (shm_ && !shm_->problem().empty() && options_.backend == "auto" && options_.rank == 0)
-      log_warning("the ranks of this machine share no memory (", shm_->problem(), "); gloo carries their messages");
+    const bool misses_it = options_.backend == "auto" || (mpi_ && spans_machines());
+    if (shm_ && !shm_->problem().empty() && misses_it && options_.rank == 0)
+      log_warning("the ranks of this machine share no memory (", shm_->problem(), "); ", mpi_ ? "mpi" : "gloo", " carries their messages");
+    if (mpi_ && shm_->problem().empty()) mpi_beside_shm_ = std::make_shared<detail::MpiBesideShm>(mpi_, shm_);
   }
 
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int64_t>& members, int64_t group_rank) {
+    mpi_tag_ += kMpiTagsOfGroup;  // on all ranks alike, whatever connections their group needs
     if (members.size() == 1) return {};
     auto store = c10::make_intrusive<c10d::PrefixStore>(cat("plait/", name, "/", members.front()), store_);
     int rank = static_cast<int>(group_rank), size = static_cast<int>(members.size());
     if (plugin_)
       return c10::intrusive_ptr<c10d::Backend>::reclaim(
           plugin_->make_nccl(store.get(), rank, size, options_.timeout.count(), static_cast<int>(options_.local_rank), is_urgent(name)));
-    if (mpi_) return c10::make_intrusive<detail::MpiBackend>(mpi_, members, rank);
-    if (shm_ && shm_->shares_machine(members)) return c10::make_intrusive<detail::ShmBackend>(shm_, *store, members, rank);
+    if (shm_ && !mpi_ && shm_->shares_machine(members)) return c10::make_intrusive<detail::ShmBackend>(shm_, *store, members, rank);
     if (options_.backend == "shm")
       throw_error(ExitCode::kUsage, "train.comm.backend shm: the ranks ", join(members), " of group ", name,
                   shm_->problem().empty() ? " do not run on one machine (with the same process ids, user and host name)"
                                           : cat(" share no memory (", shm_->problem(), ")"),
                   "; nearest valid value auto, which takes gloo for such groups");
     if (auto machines = hierarchy_of(members); !machines.empty()) return make_hierarchy(store, std::move(machines), members, rank);
+    if (mpi_) return c10::make_intrusive<detail::MpiBackend>(mpi_, members, rank, mpi_tag_);
     return make_gloo(store, rank, size);
   }
 
  private:
+  static constexpr int kMpiTagsOfGroup = 2;  // all members, leaders
+
+  // As far as the launcher, or what was found out, says so.
+  bool spans_machines() const {
+    if (options_.local_world_size > 0 && options_.local_world_size < options_.world_size) return true;
+    for (int64_t r = 1; r < options_.world_size; ++r)
+      if (shm_->machine_of(r) != shm_->machine_of(0)) return true;
+    return false;
+  }
+
   c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
     if (!gloo_) gloo_ = std::make_unique<detail::GlooFactory>(address_);
     return gloo_->make(std::move(store), rank, size, options_.timeout);
   }
 
-  // The members by machine where that is worth it: memory is shared on all of their machines, and one holds several. Else nothing.
+  // The members by machine where that is worth it: there are several, memory is shared on all of them, and one holds several members. Else
+  // nothing.
   std::vector<std::vector<int>> hierarchy_of(const std::vector<int64_t>& members) const {
     if (!shm_) return {};
     for (int64_t member : members)
       if (shm_->machine_of(member) < 0) return {};
     auto machines = detail::members_by_machine(members, *shm_);
-    return machines.size() < members.size() ? machines : std::vector<std::vector<int>>();
+    return machines.size() > 1 && machines.size() < members.size() ? machines : std::vector<std::vector<int>>();
   }
 
   c10::intrusive_ptr<c10d::Backend> make_hierarchy(const c10::intrusive_ptr<c10d::PrefixStore>& store,
                                                    std::vector<std::vector<int>> machines, const std::vector<int64_t>& members, int rank) {
     detail::HierarchyLinks links;
+    std::vector<int64_t> leaders;
+    for (const auto& there : machines) leaders.push_back(members[static_cast<size_t>(there.front())]);
     for (size_t m = 0; m < machines.size(); ++m) {
       const auto here = std::find(machines[m].begin(), machines[m].end(), rank);
       if (here == machines[m].end()) continue;
@@ -101,12 +118,16 @@ class BackendMaker {
         c10d::PrefixStore inner(cat("machine/", m), store);
         links.inner = c10::make_intrusive<detail::ShmBackend>(shm_, inner, local, static_cast<int>(here - machines[m].begin()));
       }
-      if (here == machines[m].begin())
-        links.leaders =
-            make_gloo(c10::make_intrusive<c10d::PrefixStore>("leaders", store), static_cast<int>(m), static_cast<int>(machines.size()));
+      if (here != machines[m].begin()) continue;
+      const int leader = static_cast<int>(m);
+      if (mpi_)
+        links.leaders = c10::make_intrusive<detail::MpiBackend>(mpi_, leaders, leader, mpi_tag_ + 1, detail::MpiBackend::Use::kOneByOne);
+      else links.leaders = make_gloo(c10::make_intrusive<c10d::PrefixStore>("leaders", store), leader, static_cast<int>(leaders.size()));
     }
     const int size = static_cast<int>(members.size());
-    links.all = make_gloo(c10::make_intrusive<c10d::PrefixStore>("all", store), rank, size);
+    if (mpi_) links.all = c10::make_intrusive<detail::MpiBackend>(mpi_, members, rank, mpi_tag_);
+    else links.all = make_gloo(c10::make_intrusive<c10d::PrefixStore>("all", store), rank, size);
+    links.mpi = mpi_beside_shm_;
     links.machines = std::move(machines);
     return c10::make_intrusive<detail::HierarchicalBackend>(shm_, std::move(links), rank, size);
   }
@@ -122,6 +143,8 @@ class BackendMaker {
   std::string address_;  // of this rank, for its peers on other machines
   std::shared_ptr<detail::ShmRank> shm_;
   std::shared_ptr<detail::MpiRank> mpi_;
+  std::shared_ptr<detail::MpiBesideShm> mpi_beside_shm_;
+  int mpi_tag_ = 0;
   std::unique_ptr<detail::GlooFactory> gloo_;
 };
 

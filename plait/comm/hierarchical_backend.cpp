@@ -14,10 +14,6 @@
 #include "plait/base/error.h"
 
 namespace plait::detail {
-namespace {
-
-constexpr int64_t kGatheredBytes = 16 << 10;  // up to here leaders gather all sums instead of sharing the work out: one exchange, not two
-constexpr std::chrono::seconds kLastWait{2};
 
 struct HierarchyTask {
   std::function<void()> run;
@@ -25,14 +21,23 @@ struct HierarchyTask {
   std::atomic<bool> over{false};
 };
 
+namespace {
+
+constexpr int64_t kGatheredBytes = 16 << 10;  // up to here leaders gather all sums instead of sharing the work out: one exchange, not two
+constexpr std::chrono::seconds kLastWait{2};
+constexpr std::chrono::milliseconds kGivenUpWait{500};
+
 class HierarchyWork : public c10d::Work {
  public:
-  HierarchyWork(std::shared_ptr<ShmRank> own, std::shared_ptr<HierarchyTask> task, int rank, c10d::OpType type)
-      : c10d::Work(rank, type), own_(std::move(own)), task_(std::move(task)) {}
+  HierarchyWork(std::shared_ptr<ShmRank> own, std::shared_ptr<MpiBesideShm> mpi, std::shared_ptr<HierarchyTask> task, int rank,
+                c10d::OpType type)
+      : c10d::Work(rank, type), own_(std::move(own)), mpi_(std::move(mpi)), task_(std::move(task)) {}
   bool isCompleted() override {
+    if (mpi_) mpi_->poll();
     return own_->poll([&] { return task_->over.load(); });
   }
   bool wait(std::chrono::milliseconds) override {
+    if (mpi_) mpi_->attend([&] { return task_->over.load(); });
     own_->wait([&] { return task_->over.load(); }, {});
     if (task_->error) std::rethrow_exception(task_->error);
     return true;
@@ -40,7 +45,27 @@ class HierarchyWork : public c10d::Work {
 
  private:
   std::shared_ptr<ShmRank> own_;
+  std::shared_ptr<MpiBesideShm> mpi_;
   std::shared_ptr<HierarchyTask> task_;
+};
+
+// A message through shared memory of a rank that also has messages over MPI.
+class InnerMessageWork : public c10d::Work {
+ public:
+  InnerMessageWork(std::shared_ptr<MpiBesideShm> mpi, c10::intrusive_ptr<c10d::Work> message, int rank, c10d::OpType type)
+      : c10d::Work(rank, type), mpi_(std::move(mpi)), message_(std::move(message)) {}
+  bool isCompleted() override {
+    mpi_->poll();
+    return message_->isCompleted();
+  }
+  bool wait(std::chrono::milliseconds) override {
+    mpi_->attend([&] { return message_->isCompleted(); });
+    return message_->wait();
+  }
+
+ private:
+  std::shared_ptr<MpiBesideShm> mpi_;
+  c10::intrusive_ptr<c10d::Work> message_;
 };
 
 at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
@@ -249,12 +274,17 @@ class HierarchicalBackend::Queue {
     changed_.notify_all();
   }
 
-  void end() {
+  // mpi: where the operation under way may wait for it, null where not.
+  void end(MpiBesideShm* mpi) {
     std::unique_lock<std::mutex> lock(mutex_);
     ending_ = true;
     tasks_.clear();
     changed_.notify_all();
-    const bool ended = changed_.wait_for(lock, kLastWait, [&] { return ended_; });
+    bool ended = changed_.wait_for(lock, kLastWait, [&] { return ended_; });
+    if (!ended && mpi) {  // no thread may poll MPI while the process takes it down
+      mpi->give_up();
+      ended = changed_.wait_for(lock, kGivenUpWait, [&] { return ended_; });
+    }
     lock.unlock();
     // Joined, so that the connections end on the caller's thread, before the process takes its libraries down.
     if (ended) thread_.join();
@@ -302,13 +332,13 @@ class HierarchicalBackend::Queue {
 };
 
 HierarchicalBackend::HierarchicalBackend(std::shared_ptr<ShmRank> own, HierarchyLinks links, int group_rank, int size)
-    : c10d::Backend(group_rank, size), own_(own), inner_(links.inner), all_(links.all) {
+    : c10d::Backend(group_rank, size), own_(own), mpi_(links.mpi), inner_(links.inner), all_(links.all) {
   for (const auto& there : links.machines)
     if (std::find(there.begin(), there.end(), group_rank) != there.end()) local_ = there;
   queue_ = Queue::begin(std::move(own), std::move(links), group_rank);
 }
 
-HierarchicalBackend::~HierarchicalBackend() { queue_->end(); }
+HierarchicalBackend::~HierarchicalBackend() { queue_->end(mpi_.get()); }
 
 int HierarchicalBackend::local_rank(int group_rank) const {
   const auto found = std::find(local_.begin(), local_.end(), group_rank);
@@ -319,7 +349,12 @@ c10::intrusive_ptr<c10d::Work> HierarchicalBackend::start(std::function<void(Ste
   auto task = std::make_shared<HierarchyTask>();
   task->run = [&steps = queue_->steps(), collective = std::move(collective)] { collective(steps); };
   queue_->add(task);
-  return c10::make_intrusive<HierarchyWork>(own_, task, rank_, type);
+  return c10::make_intrusive<HierarchyWork>(own_, mpi_, task, rank_, type);
+}
+
+c10::intrusive_ptr<c10d::Work> HierarchicalBackend::inner_message(c10::intrusive_ptr<c10d::Work> message, c10d::OpType type) {
+  if (!mpi_) return message;
+  return c10::make_intrusive<InnerMessageWork>(mpi_, std::move(message), rank_, type);
 }
 
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
@@ -353,12 +388,12 @@ c10::intrusive_ptr<c10d::Work> HierarchicalBackend::barrier(const c10d::BarrierO
 
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
   const int local = local_rank(destination);
-  return local >= 0 ? inner_->send(tensors, local, tag) : all_->send(tensors, destination, tag);
+  return local >= 0 ? inner_message(inner_->send(tensors, local, tag), c10d::OpType::SEND) : all_->send(tensors, destination, tag);
 }
 
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
   const int local = local_rank(source);
-  return local >= 0 ? inner_->recv(tensors, local, tag) : all_->recv(tensors, source, tag);
+  return local >= 0 ? inner_message(inner_->recv(tensors, local, tag), c10d::OpType::RECV) : all_->recv(tensors, source, tag);
 }
 
 }  // namespace plait::detail

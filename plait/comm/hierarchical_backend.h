@@ -1,5 +1,5 @@
 // HierarchicalBackend: a c10d Backend over members on several machines, some of which hold more than one. Collectives go inside a machine by
-// shared memory and between the machines' first members ("leaders") by Gloo; a message goes by whichever connects its pair. Sums are taken
+// shared memory and between the machines' first members ("leaders") by Gloo or MPI; a message goes by what connects its pair. Sums are taken
 // inside each machine in group order, then over the machines in the order in which the group names them first (16-bit types in fp32, rounded
 // once, after the last sum): the same bits on all members and in every run, though not those of a group on one machine.
 // Collectives run one after the other on a thread of the group's own; a member that waits keeps its shared-memory groups going.
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/comm/mpi_beside_shm.h"
 #include "plait/comm/reduce_kernels.h"
 #include "plait/comm/shared_buffer.h"
 #include "plait/comm/shm_rank.h"
@@ -28,6 +29,7 @@ struct HierarchyLinks {
   c10::intrusive_ptr<c10d::Backend> inner;    // the members of this machine; null when there is one
   c10::intrusive_ptr<c10d::Backend> leaders;  // the first member of each machine; null on others
   c10::intrusive_ptr<c10d::Backend> all;      // for messages between machines
+  std::shared_ptr<MpiBesideShm> mpi;          // null where leaders and all are not MPI's
 };
 
 class HierarchicalBackend : public c10d::Backend, public BufferMaker {
@@ -53,8 +55,10 @@ class HierarchicalBackend : public c10d::Backend, public BufferMaker {
   class Queue;                           // and the thread that runs them
   int local_rank(int group_rank) const;  // -1 on another machine
   c10::intrusive_ptr<c10d::Work> start(std::function<void(Steps&)> collective, c10d::OpType type);
+  c10::intrusive_ptr<c10d::Work> inner_message(c10::intrusive_ptr<c10d::Work> message, c10d::OpType type);
 
   std::shared_ptr<ShmRank> own_;
+  std::shared_ptr<MpiBesideShm> mpi_;
   c10::intrusive_ptr<c10d::Backend> inner_, all_;
   std::vector<int> local_;  // group ranks of this machine
   std::shared_ptr<Queue> queue_;

@@ -27,8 +27,8 @@ struct RendezvousOptions {
   std::string config_text;     // resolved settings, the same on all ranks or the first difference is named; empty = not checked
   std::chrono::milliseconds rendezvous_timeout{600000};  // until all ranks are here
   std::chrono::milliseconds timeout{600000};             // of a collective
-  // gloo | nccl | mpi (ranks of an MPI launcher) | shm (ranks of each group on one machine) | auto (shm where that holds, for groups over
-  // several machines inside each of them and gloo between; else gloo).
+  // gloo | nccl | mpi (ranks of an MPI launcher; groups over several machines: shm inside each of them) | shm (ranks of each group on one
+  // machine) | auto (shm where that holds, for groups over several machines inside each of them and gloo between; else gloo).
   std::string backend = "gloo";
   int64_t local_world_size = 0;            // ranks on this machine; 0 = all of them
   std::vector<std::string> urgent_groups;  // groups (data, tensor) whose device streams go before the computation's: style p2p

@@ -1,6 +1,7 @@
 #include "plait/comm/mpi_backend.h"
 
 #include <algorithm>
+#include <mutex>
 #include <stdexcept>
 
 #include "plait/base/error.h"
@@ -10,6 +11,7 @@ namespace {
 
 // Up to here the inputs of all members together are gathered and everyone sums everything: one exchange instead of two.
 constexpr int64_t kMpiOnePhaseBytes = 128 << 10;
+constexpr int kAllToAllTag = 32767;  // the largest that every MPI has
 
 char* mpi_element(const at::Tensor& tensor, int64_t element) {
   return static_cast<char*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
@@ -63,11 +65,38 @@ class MpiWork : public c10d::Work {
   std::shared_ptr<Operation> operation_;
 };
 
+// Several messages that are one operation.
+class MpiMessagesWork : public c10d::Work {
+ public:
+  MpiMessagesWork(std::vector<c10::intrusive_ptr<c10d::Work>> messages, int rank, c10d::OpType type)
+      : c10d::Work(rank, type), messages_(std::move(messages)) {}
+  bool isCompleted() override {
+    return std::all_of(messages_.begin(), messages_.end(), [](const auto& message) { return message->isCompleted(); });
+  }
+  bool wait(std::chrono::milliseconds) override {
+    for (const auto& message : messages_) message->wait();
+    return true;
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> messages_;
+};
+
+// Where the rows of each member begin, and at last how many there are.
+std::vector<int64_t> begins_of(const at::Tensor& tensor, const std::vector<int64_t>& rows, int size) {
+  PLAIT_CHECK(tensor.dim() > 0 && (rows.empty() ? tensor.size(0) % size == 0 : rows.size() == static_cast<size_t>(size)), "all_to_all of [",
+              join(tensor.sizes()), "] between ", size, " ranks, rows ", join(rows));
+  std::vector<int64_t> begins{0};
+  for (size_t r = 0; r < static_cast<size_t>(size); ++r) begins.push_back(begins.back() + (rows.empty() ? tensor.size(0) / size : rows[r]));
+  PLAIT_CHECK(begins.back() == tensor.size(0), "all_to_all of ", tensor.size(0), " rows as ", join(rows));
+  return begins;
+}
+
 }  // namespace
 
-MpiBackend::MpiBackend(std::shared_ptr<MpiRank> rank, std::vector<int64_t> members, int group_rank)
+MpiBackend::MpiBackend(std::shared_ptr<MpiRank> rank, std::vector<int64_t> members, int group_rank, int tag, Use use)
     : c10d::Backend(group_rank, static_cast<int>(members.size())), own_(std::move(rank)), mpi_(own_->mpi()), members_(std::move(members)),
-      group_(own_->make_group(members_)) {
+      group_(own_->make_group(members_, tag)), use_(use) {
   own_->add(this);
 }
 
@@ -212,7 +241,7 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::start(MpiKind kind, const at::Tensor&
   operation->reduction = reduction;
   operation->root = root;
   {
-    std::lock_guard<std::mutex> lock(own_->mutex());
+    std::lock_guard lock(own_->mutex());
     collectives_.push_back(operation);
     progress_collectives();
   }
@@ -226,7 +255,7 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::start_message(const at::Tensor& tenso
   message->tensor = tensor;
   const auto bytes = static_cast<int64_t>(tensor.nbytes());
   {
-    std::lock_guard<std::mutex> lock(own_->mutex());
+    std::lock_guard lock(own_->mutex());
     mpi_guarded(*message, [&] {
       message->request =
           is_send ? mpi_.send(group_, tensor.data_ptr(), bytes, peer, tag) : mpi_.receive(group_, tensor.data_ptr(), bytes, peer, tag);
@@ -256,6 +285,26 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::_reduce_scatter_base(at::Tensor& outp
   PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ", input.numel(),
               " elements over ", size_, " ranks into ", output.numel());
   return start(MpiKind::kReduceScatter, input, output, c10d::OpType::_REDUCE_SCATTER_BASE, mpi_reduction(options.reduceOp));
+}
+
+// By messages, which may be longer than the counts of a collective of MPI allow.
+c10::intrusive_ptr<c10d::Work> MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& rows_got,
+                                                         std::vector<int64_t>& rows_given, const c10d::AllToAllOptions&) {
+  check_mpi_tensor(input);
+  check_mpi_tensor(output);
+  const auto got = begins_of(output, rows_got, size_), given = begins_of(input, rows_given, size_);
+  auto part = [](const at::Tensor& tensor, const std::vector<int64_t>& begins, int r) {
+    const auto at = static_cast<size_t>(r);
+    return tensor.narrow(0, begins[at], begins[at + 1] - begins[at]);
+  };
+  std::vector<c10::intrusive_ptr<c10d::Work>> messages;
+  for (bool is_send : {false, true})
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + (is_send ? step : size_ - step)) % size_;
+      messages.push_back(start_message(is_send ? part(input, given, peer) : part(output, got, peer), peer, kAllToAllTag, is_send));
+    }
+  part(output, got, rank_).copy_(part(input, given, rank_));
+  return c10::make_intrusive<MpiMessagesWork>(std::move(messages), rank_, c10d::OpType::ALLTOALL_BASE);
 }
 
 c10::intrusive_ptr<c10d::Work> MpiBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {

@@ -46,8 +46,14 @@ class MpiBackend : public c10d::Backend, private MpiProgress {
   // Bytes of a member that one exchange moves at most; a longer tensor goes in pieces of this.
   static constexpr int64_t kPieceBytes = 4 << 20;
 
-  // Collective over `members` (global ranks by group rank).
-  MpiBackend(std::shared_ptr<MpiRank> rank, std::vector<int64_t> members, int group_rank);
+  // How its operations are used.
+  enum class Use {
+    kAtWill,
+    kOneByOne,  // each is waited for where it begins
+  };
+
+  // Collective over `members` (global ranks by group rank). tag: the same on all of them, another for each group of a rank.
+  MpiBackend(std::shared_ptr<MpiRank> rank, std::vector<int64_t> members, int group_rank, int tag, Use use = Use::kAtWill);
   ~MpiBackend() override;
 
   const std::string getBackendName() const override { return "mpi"; }
@@ -55,6 +61,10 @@ class MpiBackend : public c10d::Backend, private MpiProgress {
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override;
+  // Rows of the first dimension, shared out by the numbers given, or evenly where there are none.
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& rows_got,
+                                               std::vector<int64_t>& rows_given,
+                                               const c10d::AllToAllOptions& = c10d::AllToAllOptions()) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
@@ -62,6 +72,7 @@ class MpiBackend : public c10d::Backend, private MpiProgress {
 
  private:
   bool progress() override;
+  bool idle() const override { return use_ == Use::kOneByOne || (collectives_.empty() && messages_.empty()); }
   bool progress_collectives();
   bool step(MpiCollective& c);  // false: waits for peers
   void begin_piece(MpiCollective& c);
@@ -79,6 +90,7 @@ class MpiBackend : public c10d::Backend, private MpiProgress {
   const MpiPlugin& mpi_;
   std::vector<int64_t> members_;
   MpiGroup* group_;
+  const Use use_;
   std::deque<std::shared_ptr<MpiCollective>> collectives_;
   std::list<std::shared_ptr<MpiMessage>> messages_;  // not over yet; they keep their tensors
   at::Tensor staging_;

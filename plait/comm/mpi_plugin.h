@@ -1,7 +1,7 @@
 // MPI lives in libplait_openmpi.so and libplait_mpich.so, one for each library that CMake found, and one of them is loaded when
 // train.comm.backend is mpi. This header is the whole contract between the program and the plugins: bytes between the ranks of a
 // group, nothing of torch, no data types, no sums.
-// Thread rule: one thread at a time (MPI_THREAD_SERIALIZED).
+// Thread rule: one thread at a time (MPI_THREAD_SERIALIZED); start() and end() on the same one.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -75,7 +76,7 @@ void MpiRank::agree_to_start() {
 }
 
 MpiRank::~MpiRank() {
-  if (std::uncaught_exceptions() > exceptions_) return;
+  if (given_up_ || std::uncaught_exceptions() > exceptions_) return;
   try {
     mpi_set_text(*store_, cat("mpi/end/", rank_), "yes");
     std::vector<std::string> ends;
@@ -86,21 +87,25 @@ MpiRank::~MpiRank() {
   }
 }
 
-MpiGroup* MpiRank::make_group(const std::vector<int64_t>& members) {
+MpiGroup* MpiRank::make_group(const std::vector<int64_t>& members, int tag) {
   std::vector<int> ranks;
   for (int64_t r : members) ranks.push_back(static_cast<int>(r));
-  std::lock_guard<std::mutex> lock(mutex_);
-  return mpi_->make_group(ranks, next_group_tag_++);
+  std::lock_guard lock(mutex_);
+  return mpi_->make_group(ranks, tag);
 }
 
 void MpiRank::add(MpiProgress* group) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard lock(mutex_);
   groups_.push_back(group);
 }
 
 void MpiRank::remove(MpiProgress* group) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard lock(mutex_);
   groups_.erase(std::remove(groups_.begin(), groups_.end(), group), groups_.end());
+}
+
+bool MpiRank::idle() const {
+  return std::all_of(groups_.begin(), groups_.end(), [](const MpiProgress* group) { return group->idle(); });
 }
 
 bool MpiRank::progress_all() {
@@ -133,26 +138,27 @@ std::string MpiRank::lost_rank() {
 }
 
 void MpiRank::wait(const std::function<bool()>& finished) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto begin = MpiClock::now();
   auto next_look = begin + kMpiLookAround;
-  for (int64_t idle = 0;; ++idle) {
+  for (int64_t idle_rounds = 0;; ++idle_rounds) {
     const auto asked = MpiClock::now();
     const bool moved = progress_all();
     if (finished()) return;
     if (moved || copied_something(MpiClock::now() - asked)) {
-      idle = -1;
+      idle_rounds = -1;
       continue;
     }
     lock.unlock();
-    if (idle % 64 == 63) {
+    if (given_up_) throw std::runtime_error("this rank has failed and ends");
+    if (idle_rounds % 64 == 63) {
       if (auto now = MpiClock::now(); now >= next_look) {
         if (std::string lost = lost_rank(); !lost.empty()) throw std::runtime_error(lost);
         if (now - begin > timeout_) throw std::runtime_error(cat("timed out after ", timeout_.count(), " ms"));
         next_look = now + kMpiLookAround;
       }
     }
-    rest(idle);
+    rest(idle_rounds);
     lock.lock();
   }
 }
@@ -164,7 +170,7 @@ bool MpiRank::copied_something(std::chrono::nanoseconds call) {
 }
 
 bool MpiRank::poll(const std::function<bool()>& finished) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard lock(mutex_);
   progress_all();
   return finished();
 }

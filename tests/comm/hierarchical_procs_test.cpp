@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "tests/comm/collective_cases.h"
+#include "tests/comm/hierarchical_cases.h"
 #include "tests/comm/process_ranks.h"
 
 namespace plait {
@@ -52,41 +52,11 @@ TEST(HierarchicalProcesses, ManyUnderWay) {
   }));
 }
 
-// Inside the machines in group order, then over the machines; 16-bit types in fp32, rounded once; the same bits everywhere.
-TEST(HierarchicalProcesses, OrderOfSums) {
-  expect_well(run_machines({"a", "b", "a", "b", "b"}, {5, 1, 1}, [](Mesh& mesh) {
-    for (auto type : {at::kFloat, at::kBFloat16, at::kHalf})
-      for (int64_t n : {90, 50001}) {
-        auto values = [&](int64_t rank) { return at::sin(at::arange(n, at::kDouble) * (rank + 1)).to(type); };
-        auto wide = [&](int64_t rank) { return values(rank).to(at::kFloat); };
-        at::Tensor want = ((wide(0) + wide(2)) + ((wide(1) + wide(3)) + wide(4))).to(type);
-        at::Tensor got = values(mesh.rank());
-        mesh.world().all_reduce(got)->wait();
-        testing::require_equal(got, want, cat("sum of ", c10::toString(type)));
-        at::Tensor row = at::empty({n}, type), rows = values(mesh.rank()).repeat({5, 1}).contiguous();
-        mesh.world().reduce_scatter(row, rows)->wait();
-        testing::require_equal(row, want, cat("scattered sum of ", c10::toString(type)));
-      }
-  }));
-}
+TEST(HierarchicalProcesses, OrderOfSums) { expect_well(run_machines({"a", "b", "a", "b", "b"}, {5, 1, 1}, testing::order_of_sums_case)); }
 
-// Two axes inside the machines and one across, and a message that the other machine's rank waits for while it has a large one to pass on.
+// Two axes inside the machines and one across.
 TEST(HierarchicalProcesses, EveryAxisAndMessagesAcross) {
-  expect_well(run_machines({"a", "a", "a", "a", "b", "b", "b", "b"}, {2, 2, 2}, [](Mesh& mesh) {
-    for (ProcessGroup* group : {&mesh.data(), &mesh.pipeline(), &mesh.tensor(), &mesh.world()}) {
-      testing::all_reduce_case(*group, at::kFloat, {4, 3});
-      testing::all_gather_case(*group, at::kBFloat16, {2, 3});
-    }
-    ProcessGroup& world = mesh.world();
-    at::Tensor large = at::full({1500000}, static_cast<double>(mesh.rank())), got = at::zeros({1500000}), one = at::ones({2000});
-    auto sent = world.send(large, (mesh.rank() + 1) % 8, 5);
-    auto sum = world.all_reduce(one);
-    sum->wait();
-    world.recv(got, (mesh.rank() + 7) % 8, 5)->wait();
-    sent->wait();
-    testing::require_equal(one, at::full({2000}, 8.0), "sum beside messages");
-    testing::require_equal(got, at::full({1500000}, static_cast<double>((mesh.rank() + 7) % 8)), "message");
-  }));
+  expect_well(run_machines({"a", "a", "a", "a", "b", "b", "b", "b"}, {2, 2, 2}, testing::axes_and_messages_case));
 }
 
 // Also the ranks of the other machine end, soon and with the code of a lost peer.
