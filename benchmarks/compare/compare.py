@@ -108,7 +108,7 @@ def summary(row, measured):
         result[side] = dict(steps=[s.step for s in samples], tokens_per_second=row.tokens / median_of(samples, "step"),
                             step_ms=1e3 * median_of(samples, "step"), startup_seconds=median_of(samples, "startup"),
                             resident_mb_largest=median_of(samples, "resident_max"), resident_mb_sum=median_of(samples, "resident_sum"),
-                            private_mb_largest=median_of(samples, "private_max"), private_mb_sum=median_of(samples, "private_sum"))
+                            memory_mb_largest=median_of(samples, "memory_max"), memory_mb_sum=median_of(samples, "memory_sum"))
     result["plait"].update({k: statistics.median(p[0].extra.get(k, 0.0) for p in pairs) for k in pairs[0][0].extra})
     if measured["one_process"]:
         own = ratio_bounds([(a.step, one.step) for (a, _), one in zip(pairs, measured["one_process"])])

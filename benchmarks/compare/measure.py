@@ -36,21 +36,22 @@ def tree(pid):
 
 
 class Memory:
-    """Highest resident and private megabytes of every process seen. Resident is the kernel's own high-water mark, private is sampled."""
+    """Highest megabytes of every process seen: resident (the kernel's own high-water mark), and without files (sampled): anonymous and shared
+    memory, of which a page that several processes have mapped counts at each of them."""
 
     def __init__(self):
-        self.resident, self.private = {}, {}
+        self.resident, self.own = {}, {}
 
     def look(self, roots):
         for root in roots:
             for pid in tree(root):
                 try:
-                    status = dict(line.split(":", 1) for line in text_of(f"/proc/{pid}/status").splitlines() if line.startswith(("VmHWM", "RssAnon")))
-                    resident, private = (int(status[k].split()[0]) / 1024 for k in ("VmHWM", "RssAnon"))
+                    status = dict(line.split(":", 1) for line in text_of(f"/proc/{pid}/status").splitlines() if line.startswith(("VmHWM", "Rss")))
+                    resident, anonymous, shared = (int(status[k].split()[0]) / 1024 for k in ("VmHWM", "RssAnon", "RssShmem"))
                 except (OSError, KeyError, ValueError):
                     continue  # it has just ended
                 self.resident[pid] = max(resident, self.resident.get(pid, 0))
-                self.private[pid] = max(private, self.private.get(pid, 0))
+                self.own[pid] = max(anonymous + shared, self.own.get(pid, 0))
 
 
 def watch(processes, first_step_seen, timeout_s):
@@ -85,7 +86,7 @@ class Sample:
         self.step_seconds, self.losses, self.startup, self.foreign_cores, self.extra = step_seconds, losses, startup, foreign_cores, extra or {}
         self.step = statistics.median(step_seconds)
         self.resident_max, self.resident_sum = max(memory.resident.values()), sum(memory.resident.values())
-        self.private_max, self.private_sum = max(memory.private.values()), sum(memory.private.values())
+        self.memory_max, self.memory_sum = max(memory.own.values()), sum(memory.own.values())
 
 
 class Failed(Exception):

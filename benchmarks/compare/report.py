@@ -10,13 +10,13 @@ def pairs_of(result, other="peer"):
 
 
 def speed_table(results):
-    print("\n| row | best baseline | ratio (95 % bounds) | bar | | tokens/s plait, baseline | step ms plait, baseline | start s | private MB sum "
+    print("\n| row | best baseline | ratio (95 % bounds) | bar | | tokens/s plait, baseline | step ms plait, baseline | start s | memory MB sum "
           "| foreign cores |\n|---|---|---|---|---|---|---|---|---|---|")
     for r in results:
         a, b = r["plait"], r["peer"]
         both = lambda k, digits=0: f"{a[k]:.{digits}f}, {b[k]:.{digits}f}"
         print(f"| {r['row']} | {r['baseline']} | **{r['ratio']:.2f}** ({r['lower']:.2f}, {r['upper']:.2f}) | {r['bar']} | {verdict(r['upper'], r['bar'])} | "
-              f"{both('tokens_per_second')} | {both('step_ms')} | {both('startup_seconds', 2)} | {both('private_mb_sum')} | {r['foreign_cores']:.2f} |")
+              f"{both('tokens_per_second')} | {both('step_ms')} | {both('startup_seconds', 2)} | {both('memory_mb_sum')} | {r['foreign_cores']:.2f} |")
     if len(results) > 1:
         mean, lower, upper = mean_bounds([pairs_of(r) for r in results])
         print(f"\nGeometric mean of {len(results)} rows: **{mean:.2f}** ({lower:.2f}, {upper:.2f}), bar {MEAN_BAR}: {verdict(upper, MEAN_BAR)}")
