@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs OpenMPI and MPICH, with the headers that the plugins of train.comm.backend mpi are built from, and the daemons of Slurm from
-# Debian, for the tests that start plait with them (tests/procs/test_mpi.py, tests/procs/test_slurm.py, tests/comm/mpi_procs_test.cpp): about
+# Debian, for the tests that start plait with them (tests/procs/test_mpi.py, tests/procs/test_slurm.py, tests/comm/mpi_*procs_test.cpp): about
 # 45 MB to fetch, 210 MB on disk, half a minute. No daemon is started. Does nothing when they are there.
 # Exit codes: 0 done, 2 a missing right or no Debian system, 5 network, 8 disk.
 set -euo pipefail
