@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "plait/base/error.h"
+#include "plait/comm/hierarchical_message.h"
 
 namespace plait::detail {
 
@@ -47,25 +48,6 @@ class HierarchyWork : public c10d::Work {
   std::shared_ptr<ShmRank> own_;
   std::shared_ptr<MpiBesideShm> mpi_;
   std::shared_ptr<HierarchyTask> task_;
-};
-
-// A message through shared memory of a rank that also has messages over MPI.
-class InnerMessageWork : public c10d::Work {
- public:
-  InnerMessageWork(std::shared_ptr<MpiBesideShm> mpi, c10::intrusive_ptr<c10d::Work> message, int rank, c10d::OpType type)
-      : c10d::Work(rank, type), mpi_(std::move(mpi)), message_(std::move(message)) {}
-  bool isCompleted() override {
-    mpi_->poll();
-    return message_->isCompleted();
-  }
-  bool wait(std::chrono::milliseconds) override {
-    mpi_->attend([&] { return message_->isCompleted(); });
-    return message_->wait();
-  }
-
- private:
-  std::shared_ptr<MpiBesideShm> mpi_;
-  c10::intrusive_ptr<c10d::Work> message_;
 };
 
 at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
@@ -352,11 +334,6 @@ c10::intrusive_ptr<c10d::Work> HierarchicalBackend::start(std::function<void(Ste
   return c10::make_intrusive<HierarchyWork>(own_, mpi_, task, rank_, type);
 }
 
-c10::intrusive_ptr<c10d::Work> HierarchicalBackend::inner_message(c10::intrusive_ptr<c10d::Work> message, c10d::OpType type) {
-  if (!mpi_) return message;
-  return c10::make_intrusive<InnerMessageWork>(mpi_, std::move(message), rank_, type);
-}
-
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   return start([tensor = tensors.at(0), reduction = hierarchy_reduction(options.reduceOp)](Steps& s) { s.all_reduce(tensor, reduction); },
                c10d::OpType::ALLREDUCE);
@@ -387,13 +364,15 @@ c10::intrusive_ptr<c10d::Work> HierarchicalBackend::barrier(const c10d::BarrierO
 }
 
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
-  const int local = local_rank(destination);
-  return local >= 0 ? inner_message(inner_->send(tensors, local, tag), c10d::OpType::SEND) : all_->send(tensors, destination, tag);
+  if (const int local = local_rank(destination); local >= 0)
+    return message_inside(mpi_, inner_->send(tensors, local, tag), rank_, c10d::OpType::SEND);
+  return message_across(own_, mpi_, all_->send(tensors, destination, tag), rank_, c10d::OpType::SEND);
 }
 
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
-  const int local = local_rank(source);
-  return local >= 0 ? inner_message(inner_->recv(tensors, local, tag), c10d::OpType::RECV) : all_->recv(tensors, source, tag);
+  if (const int local = local_rank(source); local >= 0)
+    return message_inside(mpi_, inner_->recv(tensors, local, tag), rank_, c10d::OpType::RECV);
+  return message_across(own_, mpi_, all_->recv(tensors, source, tag), rank_, c10d::OpType::RECV);
 }
 
 }  // namespace plait::detail

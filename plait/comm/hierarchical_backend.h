@@ -55,7 +55,6 @@ class HierarchicalBackend : public c10d::Backend, public BufferMaker {
   class Queue;                           // and the thread that runs them
   int local_rank(int group_rank) const;  // -1 on another machine
   c10::intrusive_ptr<c10d::Work> start(std::function<void(Steps&)> collective, c10d::OpType type);
-  c10::intrusive_ptr<c10d::Work> inner_message(c10::intrusive_ptr<c10d::Work> message, c10d::OpType type);
 
   std::shared_ptr<ShmRank> own_;
   std::shared_ptr<MpiBesideShm> mpi_;

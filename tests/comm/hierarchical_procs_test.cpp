@@ -54,6 +54,10 @@ TEST(HierarchicalProcesses, ManyUnderWay) {
 
 TEST(HierarchicalProcesses, OrderOfSums) { expect_well(run_machines({"a", "b", "a", "b", "b"}, {5, 1, 1}, testing::order_of_sums_case)); }
 
+TEST(HierarchicalProcesses, KeepEarlierMessagesGoing) {
+  expect_well(run_machines({"a", "a", "b"}, {3, 1, 1}, testing::earlier_messages_case, milliseconds(20000)));
+}
+
 // Two axes inside the machines and one across.
 TEST(HierarchicalProcesses, EveryAxisAndMessagesAcross) {
   expect_well(run_machines({"a", "a", "a", "a", "b", "b", "b", "b"}, {2, 2, 2}, testing::axes_and_messages_case));

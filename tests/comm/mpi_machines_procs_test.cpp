@@ -58,34 +58,9 @@ TEST(MpiRank, DISABLED_MachinesBesideFlatGroups) {
   run_rank({2, 1, 2}, body, milliseconds(20000), {"a", "a", "b", "b"});
 }
 
-// Each wait needs what other ranks do only when an earlier long message of this rank has come.
 TEST_P(MpiMachines, KeepEarlierMessagesGoing) { expect_well(3, "MachinesKeepEarlierMessagesGoing"); }
 TEST(MpiRank, DISABLED_MachinesKeepEarlierMessagesGoing) {
-  auto chain = [](Mesh& mesh, const std::vector<int64_t>& ranks) {  // 0 -> 1 -> 2 -> 0 of `ranks`, the first message long
-    ProcessGroup& world = mesh.world();
-    const auto at = std::find(ranks.begin(), ranks.end(), mesh.rank()) - ranks.begin();
-    at::Tensor large = at::full({3000000}, 4.0), small = at::full({5}, 6.0), got = at::zeros({at == 1 ? 3000000 : 5});
-    const int64_t next = ranks[static_cast<size_t>((at + 1) % 3)], previous = ranks[static_cast<size_t>((at + 2) % 3)];
-    WorkPtr sent = at == 0 ? world.send(large, next, 2) : nullptr;
-    world.recv(got, previous, 2)->wait();
-    if (at != 0) sent = world.send(small, next, 2);
-    sent->wait();
-    testing::require_equal(got, at == 1 ? large : small, cat("message to place ", at));
-  };
-  auto body = [&](Mesh& mesh) {
-    for (int round = 0; round < 3; ++round) {
-      chain(mesh, {0, 2, 1});  // waits for shared memory while MPI has something left
-      chain(mesh, {0, 1, 2});  // and the other way round
-      at::Tensor large = at::full({3000000}, 4.0), got = at::zeros({3000000}), sum = at::ones({1000});
-      WorkPtr sent = mesh.rank() == 1 ? mesh.world().send(large, 2, 3) : nullptr;  // rank 1 leads no machine
-      if (mesh.rank() == 2) mesh.world().recv(got, 1, 3)->wait();
-      mesh.world().all_reduce(sum)->wait();
-      if (sent) sent->wait();
-      testing::require_equal(sum, at::full({1000}, 3.0), "sum");
-      if (mesh.rank() == 2) testing::require_equal(got, large, "message before the sum");
-    }
-  };
-  run_rank({3, 1, 1}, body, milliseconds(20000), {"a", "a", "b"});
+  run_rank({3, 1, 1}, testing::earlier_messages_case, milliseconds(20000), {"a", "a", "b"});
 }
 
 // On its own machine a lost rank is noticed in shared memory, on the others by their leader.
