@@ -70,7 +70,7 @@ const std::vector<std::string>& words_of_lost_rank() {
   return words;
 }
 
-void lose_last_rank(const std::function<void()>& its_end) {
+void lose_last_rank(int speakers, const std::function<void()>& its_end) {
   try {
     auto body = [&](Mesh& mesh) {
       at::Tensor x = at::ones({1000});
@@ -82,15 +82,14 @@ void lose_last_rank(const std::function<void()>& its_end) {
     run_rank({4, 1, 1}, body, milliseconds(60000), {"a", "a", "b", "b"});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    // Its process stands for a moment, as that of a rank that writes its last words: mpirun ends the job when it is gone.
-    std::this_thread::sleep_for(seconds(3));
+    testing::stand_until_all_have_spoken(speakers);
     throw;
   }
 }
 
 TEST_P(MpiMachines, RankThatGivesUpIsNamed) { expect_failure(4, "MachinesGivesUp", words_of_lost_rank()); }
 TEST(MpiRank, DISABLED_MachinesGivesUp) {
-  lose_last_rank([] { throw std::runtime_error("gave up"); });
+  lose_last_rank(4, [] { throw std::runtime_error("gave up"); });
 }
 
 TEST_P(MpiMachines, KilledRankIsNamed) {
@@ -102,7 +101,7 @@ TEST_P(MpiMachines, KilledRankIsNamed) {
     EXPECT_NE(done.output.find(words), std::string::npos) << words << " is not in\n" << done.output;
 }
 TEST(MpiRank, DISABLED_MachinesKilled) {
-  lose_last_rank([] { ::kill(::getpid(), SIGKILL); });
+  lose_last_rank(3, [] { ::kill(::getpid(), SIGKILL); });
 }
 
 TEST_P(MpiMachines, SilentRankIsAHang) {

@@ -126,8 +126,7 @@ TEST(MpiRank, DISABLED_GivesUp) {
     });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    // Its process stands for a moment, as that of a rank that writes its last words: mpirun ends the job when it is gone.
-    std::this_thread::sleep_for(seconds(2));
+    testing::stand_until_all_have_spoken(2);
     throw;
   }
 }

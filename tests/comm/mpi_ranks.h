@@ -7,6 +7,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "plait/comm/mpi_plugin.h"
 #include "plait/comm/plugin_paths.h"
@@ -38,12 +42,15 @@ inline MpiJobResult run_job(std::vector<std::string> words, int n, const std::st
                            cat("--gtest_filter=MpiRank.DISABLED_", body)})
     words.push_back(word);
   const int port = Listener().port;
+  std::string folder = (std::filesystem::temp_directory_path() / "plait_mpi_XXXXXX").string();
+  if (!::mkdtemp(folder.data())) throw std::runtime_error("no folder");
   int ends[2];
   if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
   const pid_t child = ::fork();
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::setenv("PLAIT_TEST_PORT", cat(port).c_str(), 1);
+    ::setenv("PLAIT_TEST_FOLDER", folder.c_str(), 1);
     for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}) ::setenv(name, "1", 1);
     ::unsetenv("GTEST_TOTAL_SHARDS");
     ::dup2(ends[1], 1);
@@ -76,6 +83,7 @@ inline MpiJobResult run_job(std::vector<std::string> words, int n, const std::st
   int status = 0;
   ::waitpid(child, &status, 0);
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  std::filesystem::remove_all(folder);
   return result;
 }
 
@@ -107,6 +115,15 @@ inline int variable_number(const char* first, const char* second) {
   const char* text = std::getenv(first);
   if (!text) text = std::getenv(second);
   return text ? std::atoi(text) : -1;
+}
+
+// Of a rank that has said its last words: its process stands until `speakers` ranks have, as mpirun ends the job when one is gone.
+inline void stand_until_all_have_spoken(int speakers) {
+  const std::filesystem::path folder = std::getenv("PLAIT_TEST_FOLDER");
+  std::ofstream(folder / cat(::getpid())).put('x');
+  auto spoken = [&] { return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()); };
+  for (int i = 0; i < 600 && spoken() < speakers; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // what they said passes through mpirun
 }
 
 // What every rank does. machines: by rank, which of them it is told to be on; none: this one.
