@@ -1,6 +1,7 @@
 #include "plait/comm/shm_memory.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,19 +30,29 @@ std::string link_text(const char* path) {
   return n > 0 ? std::string(text, static_cast<size_t>(n)) : std::string("?");
 }
 
-// State letter and start time of /proc/PID/stat: fields 3 and 22, counted after the name, which may hold blanks and brackets.
-bool read_stat(pid_t pid, char* state, unsigned long long* start_time) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
-  std::string line;
-  if (!std::getline(file, line)) return false;
+enum class Look { kFound, kGone, kDenied };
+
+// State letter and start time of /proc/PID/stat: fields 3 and 22, counted after the name, which may hold blanks and brackets. Denied: this
+// process has no descriptor left, or the like; it says nothing of the other.
+Look read_stat(pid_t pid, char* state, unsigned long long* start_time) {
+  const int fd = ::open(cat("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT || errno == ESRCH ? Look::kGone : Look::kDenied;
+  char text[1024];
+  const ssize_t length = ::read(fd, text, sizeof text);
+  ::close(fd);
+  if (length <= 0) return Look::kGone;
+  const std::string line(text, static_cast<size_t>(length));
   auto name_end = line.rfind(')');
-  if (name_end == std::string::npos) return false;
+  if (name_end == std::string::npos) return Look::kGone;
   std::istringstream fields(line.substr(name_end + 1));
   std::string skipped;
   fields >> *state;
   for (int field = 4; field < 22; ++field) fields >> skipped;
-  return static_cast<bool>(fields >> *start_time);
+  return fields >> *start_time ? Look::kFound : Look::kGone;
 }
+
+// Shared memory is a wish of plait's, not of the user's: what else there is.
+constexpr const char* kWithoutSharedMemory = "; train.comm.backend: gloo does without";
 
 }  // namespace
 
@@ -49,7 +60,11 @@ SharedMemory SharedMemory::create(size_t size_bytes) {
   SharedMemory memory;
   memory.fd_ = ::memfd_create("plait", MFD_CLOEXEC);
   if (memory.fd_ < 0 || ::fchmod(memory.fd_, 0600) != 0 || ::ftruncate(memory.fd_, static_cast<off_t>(size_bytes)) != 0)
-    throw_error(ExitCode::kResource, "no shared memory of ", size_bytes, " bytes between ranks: ", std::strerror(errno));
+    throw_error(ExitCode::kResource, "no shared memory of ", size_bytes, " bytes between ranks: ", std::strerror(errno),
+                errno == EFBIG    ? " (ulimit -f)"
+                : errno == EMFILE ? " (ulimit -n)"
+                                  : "",
+                kWithoutSharedMemory);
   memory.map(size_bytes);
   return memory;
 }
@@ -140,14 +155,18 @@ std::string machine_identity() {
 unsigned long long process_start_time(pid_t pid) {
   char state = '?';
   unsigned long long start_time = 0;
-  return read_stat(pid, &state, &start_time) ? start_time : 0;
+  return read_stat(pid, &state, &start_time) == Look::kFound ? start_time : 0;
 }
 
 bool process_alive(pid_t pid, unsigned long long start_time) {
   char state = '?';
   unsigned long long found = 0;
-  if (!read_stat(pid, &state, &found)) return false;
-  return found == start_time && state != 'Z' && state != 'X';
+  switch (read_stat(pid, &state, &found)) {
+    case Look::kFound: return found == start_time && state != 'Z' && state != 'X';
+    case Look::kGone: return false;
+    case Look::kDenied: break;
+  }
+  return ::kill(pid, 0) == 0 || errno == EPERM;
 }
 
 }  // namespace plait::detail

@@ -48,9 +48,10 @@ class SharedMemory {
 // Processes with the same text share a machine, its process ids and a user: they can attach each other's memory.
 std::string machine_identity();
 
-// False when the process has ended (also when nobody has waited for it yet) or is another one of the same number.
+// False when the process has ended (also when nobody has waited for it yet) or is another one of the same number. Out of descriptors, it tells
+// only whether there is a process of that number.
 bool process_alive(pid_t pid, unsigned long long start_time);
-// Clock ticks since boot at which a process started, from /proc; 0 when there is no such process.
+// Clock ticks since boot at which a process started, from /proc; 0 when there is no such process or /proc cannot be read.
 unsigned long long process_start_time(pid_t pid);
 
 }  // namespace plait::detail

@@ -59,7 +59,9 @@ ShmRank::ShmRank(c10d::Store& store, int64_t rank, int64_t world_size, std::chro
     } else {
       page_ = SharedMemory::attach(text_of(store.get(page_key)), size);
     }
-    seat(rank).start_time.store(process_start_time(::getpid()));
+    const auto start_time = process_start_time(::getpid());
+    if (start_time == 0) throw_error(ExitCode::kResource, "cannot read /proc/", ::getpid(), "/stat");
+    seat(rank).start_time.store(start_time);
     seat(rank).pid.store(::getpid(), std::memory_order_release);
   } catch (const Error& error) {
     failed = cat("rank ", rank, ": ", error.what());

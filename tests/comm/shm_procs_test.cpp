@@ -2,6 +2,7 @@
 // Gloo, messages of every size, ranks that die or stop.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 #include <thread>
@@ -208,6 +209,25 @@ TEST(ShmProcesses, RankThatEndsEarlyIsNamed) {
   });
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kPeerLost)) << results[0].message;
   EXPECT_NE(results[0].message.find("ended without its part"), std::string::npos) << results[0].message;
+}
+
+// A rank that has no descriptor left cannot look into /proc: that says nothing of its peers.
+TEST(ShmProcesses, LifeIsSeenWithoutDescriptors) {
+  expect_all_well(testing::run_processes(
+      1,
+      [](int) {
+        const pid_t own = ::getpid();
+        const auto start_time = detail::process_start_time(own);
+        const pid_t gone = ::fork();
+        if (gone == 0) ::_exit(0);
+        ::waitpid(gone, nullptr, 0);
+        rlimit none{0, 0};
+        if (::setrlimit(RLIMIT_NOFILE, &none) != 0) throw std::runtime_error("no limit");
+        testing::require(detail::process_start_time(own) == 0, "/proc can still be read");
+        testing::require(detail::process_alive(own, start_time), "itself");
+        testing::require(!detail::process_alive(gone, start_time), "one that is gone");
+      },
+      seconds(20)));
 }
 
 TEST(ShmProcesses, SilentRankIsAHang) {
