@@ -32,9 +32,10 @@ class CompressedBucket {
   static std::unique_ptr<CompressedBucket> make(const std::vector<Parameter*>& parameters, ProcessGroup& data,
                                                 const CompressionOptions& options, int tag);
 
-  // The gradients are this rank's own, times `scale` (the loss scale); they become the sums in finish().
+  // expect(): as Exchange's. The gradients are this rank's own, times `scale` (the loss scale); they become the sums in finish().
   void start(double scale);
   void advance();
+  void expect() { exchange_->expect(); }
   void proceed();
   void finish();
   // false: the step was skipped; the state is that before it.

@@ -26,6 +26,9 @@ struct NamedTensor {
 class Exchange {
  public:
   virtual ~Exchange() = default;
+  // Before start(), on all members once a step or on none: makes ready for the messages of others. A sender over a network waits for the word
+  // that its message is expected; early, that word does not stand behind other messages.
+  virtual void expect() {}
   // values, residual: [numel], contiguous, the exchange's until finish(): values becomes the sum; residual is overwritten.
   virtual void start(at::Tensor values, at::Tensor residual) = 0;
   // Goes on with what has arrived, without waiting.

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <array>
 
 #include "plait/base/error.h"
 #include "plait/data_parallel/exchange.h"
@@ -23,70 +24,72 @@ class QuantizedExchange : public Exchange {
     }
   }
 
+  void expect() override {
+    // On a device messages of a pair run in the order of their calls, which must be the same on both sides.
+    if (expecting_ || !group_.device().is_cpu()) return;
+    expecting_ = true;
+    for (Half& half : halves_) {
+      make_room(half);
+      for (int64_t r = 0; r < group_.size(); ++r) receive(half, r);
+    }
+  }
+
   void start(at::Tensor values, at::Tensor residual) override {
     PLAIT_CHECK(!values_.defined(), "an exchange started twice");
     values_ = std::move(values);
     residual_ = std::move(residual);
     summed_ = false;
     bytes_sent_ = 0;
-    const size_t size = shards_.size();
-    arriving_.assign(size, {});
-    leaving_.assign(size, {});
-    const int64_t own_bytes = wire_bytes(type_, 1, own().size);
+    expect();
+    std::vector<at::Tensor> parts(shards_.size());
     for (int64_t r = 0; r < group_.size(); ++r) {
       if (r == group_.rank()) continue;
       const Span& shard = shards_[static_cast<size_t>(r)];
       at::Tensor part = values_.narrow(0, shard.begin, shard.size), left = residual_.narrow(0, shard.begin, shard.size);
-      leaving_[static_cast<size_t>(r)] = encode_wire(type_, part);
-      decode_wire(type_, leaving_[static_cast<size_t>(r)], left);
+      parts[static_cast<size_t>(r)] = encode_wire(type_, part);
+      decode_wire(type_, parts[static_cast<size_t>(r)], left);
       at::sub_out(left, part, left);
-      arriving_[static_cast<size_t>(r)] = message(own_bytes);
     }
-    post(tag_);
+    exchange(halves_[0], std::move(parts));
   }
 
   void advance() override {
-    // On a device messages of a pair run in the order of their calls, which must be the same on both sides.
-    if (!values_.defined() || summed_ || !values_.device().is_cpu()) return;
-    if (std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) { return work->done(); })) proceed();
+    if (!values_.defined() || summed_ || !group_.device().is_cpu()) return;
+    const auto& works = halves_[0].works;
+    if (std::all_of(works.begin(), works.end(), [](const WorkPtr& work) { return work->done(); })) proceed();
   }
 
   void proceed() override {
     if (summed_) return;
     at::NoGradGuard no_grad;
-    wait();
+    halves_[0].wait();
     at::Tensor part = values_.narrow(0, own().begin, own().size), left = residual_.narrow(0, own().begin, own().size);
     // left = the sum in rank order; the own numbers are exact.
     at::Tensor other = at::empty_like(part);
     for (int64_t r = 0; r < group_.size(); ++r) {
       const bool is_own = r == group_.rank();
-      if (!is_own) decode_wire(type_, arriving_[static_cast<size_t>(r)], other);
+      if (!is_own) decode_wire(type_, halves_[0].arriving[static_cast<size_t>(r)], other);
       if (r == 0) left.copy_(is_own ? part : other);
       else left.add_(is_own ? part : other);
     }
     at::Tensor sum = encode_wire(type_, left);
     decode_wire(type_, sum, part);
     left.sub_(part);
-    for (int64_t r = 0; r < group_.size(); ++r) {
-      if (r == group_.rank()) continue;
-      leaving_[static_cast<size_t>(r)] = sum;
-      arriving_[static_cast<size_t>(r)] = message(wire_bytes(type_, 1, shards_[static_cast<size_t>(r)].size));
-    }
     summed_ = true;
-    post(tag_ + 1);
+    exchange(halves_[1], std::vector<at::Tensor>(shards_.size(), sum));
   }
 
   void finish() override {
     at::NoGradGuard no_grad;
     proceed();
-    wait();
+    halves_[1].wait();
     for (int64_t r = 0; r < group_.size(); ++r) {
       if (r == group_.rank()) continue;
       const Span& shard = shards_[static_cast<size_t>(r)];
-      decode_wire(type_, arriving_[static_cast<size_t>(r)], values_.narrow(0, shard.begin, shard.size));
+      decode_wire(type_, halves_[1].arriving[static_cast<size_t>(r)], values_.narrow(0, shard.begin, shard.size));
     }
-    arriving_.clear();
-    leaving_.clear();
+    for (Half& half : halves_) half.arriving.clear();
+    expecting_ = false;
     values_.reset();
     residual_.reset();
   }
@@ -94,25 +97,49 @@ class QuantizedExchange : public Exchange {
   int64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  const Span& own() const { return shards_[static_cast<size_t>(group_.rank())]; }
-  at::Tensor message(int64_t bytes) const { return at::empty({bytes}, values_.options().dtype(at::kByte)); }
+  // First the parts of the own shard arrive, then the others' sums.
+  struct Half {
+    int number;
+    std::vector<at::Tensor> arriving{};  // [rank] messages; undefined for the own one
+    std::vector<at::Tensor> leaving{};
+    std::vector<WorkPtr> works{};
+    void wait() {
+      for (const WorkPtr& work : works) work->wait();
+      works.clear();
+      leaving.clear();
+    }
+  };
 
-  // The lower rank of a pair sends first: where calls run in order, as on a device, both sides must not begin with their send.
-  void post(int tag) {
+  const Span& own() const { return shards_[static_cast<size_t>(group_.rank())]; }
+
+  void make_room(Half& half) {
+    half.arriving.assign(shards_.size(), {});
     for (int64_t r = 0; r < group_.size(); ++r) {
       if (r == group_.rank()) continue;
-      const at::Tensor &out = leaving_[static_cast<size_t>(r)], &in = arriving_[static_cast<size_t>(r)];
-      for (bool sending : {group_.rank() < r, group_.rank() > r}) {
-        if (sending && out.numel() > 0) works_.push_back(group_.send(out, r, tag));
-        if (!sending && in.numel() > 0) works_.push_back(group_.recv(in, r, tag));
-      }
-      bytes_sent_ += out.numel();
+      const Span& shard = half.number == 0 ? own() : shards_[static_cast<size_t>(r)];
+      half.arriving[static_cast<size_t>(r)] =
+          at::empty({wire_bytes(type_, 1, shard.size)}, at::TensorOptions().dtype(at::kByte).device(group_.device()));
     }
   }
 
-  void wait() {
-    for (const WorkPtr& work : works_) work->wait();
-    works_.clear();
+  void receive(Half& half, int64_t from) {
+    if (from == group_.rank()) return;
+    const at::Tensor& in = half.arriving[static_cast<size_t>(from)];
+    if (in.numel() > 0) half.works.push_back(group_.recv(in, from, tag_ + half.number));
+  }
+
+  // The lower rank of a pair sends first: where calls run in order, as on a device, both sides must not begin with their send.
+  void exchange(Half& half, std::vector<at::Tensor> leaving) {
+    half.leaving = std::move(leaving);
+    if (!expecting_) make_room(half);
+    for (int64_t r = 0; r < group_.size(); ++r) {
+      if (r == group_.rank()) continue;
+      const at::Tensor& out = half.leaving[static_cast<size_t>(r)];
+      if (!expecting_ && group_.rank() > r) receive(half, r);
+      if (out.numel() > 0) half.works.push_back(group_.send(out, r, tag_ + half.number));
+      if (!expecting_ && group_.rank() < r) receive(half, r);
+      bytes_sent_ += out.numel();
+    }
   }
 
   ProcessGroup& group_;
@@ -120,8 +147,8 @@ class QuantizedExchange : public Exchange {
   int tag_;
   std::vector<Span> shards_;  // [rank]
   at::Tensor values_, residual_;
-  std::vector<at::Tensor> leaving_, arriving_;  // [rank] messages; undefined for the own one
-  std::vector<WorkPtr> works_;
+  std::array<Half, 2> halves_{Half{0}, Half{1}};
+  bool expecting_ = false;  // receives of both halves are posted
   bool summed_ = false;
   int64_t bytes_sent_ = 0;
 };

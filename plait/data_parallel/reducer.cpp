@@ -66,6 +66,8 @@ void GradientReducer::begin_last_backward() {
   unsent_ = buckets_.size();
   for (auto& [parameter, place] : places_) place.done = false;
   for (size_t b = 0; b < buckets_.size(); ++b) waiting_[b] = buckets_[b].num_parameters;
+  for (const auto& bucket : compressed_)
+    if (bucket) bucket->expect();
 }
 
 void GradientReducer::parameter_done(const Parameter& parameter) {

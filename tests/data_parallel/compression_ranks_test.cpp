@@ -12,6 +12,7 @@
 #include "plait/comm/launch.h"
 #include "plait/config/enum_names.h"
 #include "plait/data_parallel/reducer.h"
+#include "tests/comm/recording_group.h"
 
 namespace plait {
 namespace {
@@ -376,6 +377,30 @@ TEST(Compression, DescentConverges) {
       }
       EXPECT_LE(std::sqrt(distance / size), bound) << enum_word(algorithm);
     });
+}
+
+// A message over a network waits for the word that it is expected, and that word stands behind what its rank sends.
+TEST(Compression, ReceivesArePostedBeforeAnythingIsSent) {
+  run_thread_ranks({3, 1, 1}, [](Mesh& mesh) {
+    auto log = std::make_shared<testing::OperationLog>();
+    testing::RecordingGroup group(mesh.data(), log);
+    ParameterStore store;
+    declare_model(store, at::kFloat);
+    GradientReducer reducer(store, group, options_for(GradientCompression::kFloat8, 8 << 10));
+    for (int64_t step = 0; step < 2; ++step) {
+      log->clear();
+      fill(store, mesh.rank(), step);
+      reducer.begin_last_backward();
+      int64_t compressed = 0;
+      for (size_t b = 0; b < reducer.buckets().size(); ++b) compressed += reducer.is_compressed(b);
+      EXPECT_GT(compressed, 1);
+      EXPECT_EQ(testing::count_of(*log, "start recv"), 2 * 2 * compressed);
+      EXPECT_EQ(testing::count_of(*log, "start send"), 0);
+      reducer.finish();
+      EXPECT_EQ(testing::count_of(*log, "start recv"), 2 * 2 * compressed);
+      EXPECT_EQ(testing::count_of(*log, "start send"), 2 * 2 * compressed);
+    }
+  });
 }
 
 }  // namespace
