@@ -129,7 +129,7 @@ def steps_of(workload, args):
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("words", nargs="*", help="only rows whose name contains one of them")
+    p.add_argument("words", nargs="*", help="only rows whose name is, or contains, one of them")
     p.add_argument("--list", action="store_true", help="name the rows and end")
     p.add_argument("--subset", action="store_true", help="the 12 rows of half an hour")
     p.add_argument("--pairs", type=int, default=7)
@@ -153,7 +153,12 @@ def arguments():
 
 
 def chosen_rows(args):
-    return [r for r in ROWS if (not args.subset or r.name in SUBSET) and (not args.words or any(word in r.name for word in args.words))]
+    names = {r.name for r in ROWS}
+
+    def asked(name: str) -> bool:  # a whole name means that row alone: W1-fp32-dp2 not the rows dp2-tp2 too
+        return not args.words or any(word == name if word in names else word in name for word in args.words)
+
+    return [r for r in ROWS if (not args.subset or r.name in SUBSET) and asked(r.name)]
 
 
 def machine_line(args):
