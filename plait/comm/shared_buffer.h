@@ -1,6 +1,6 @@
 // Tensors that the members of a group read in place when they communicate them, without a copy through slots: where the group, or its part
 // on this machine, shares memory. Elsewhere they are plain tensors. For buffers that live long, or are used again (SharedPool): to make one
-// takes system calls. They do not count in memory_stats().
+// takes system calls. They count in memory_stats().
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "plait/base/error.h"
+#include "plait/tensor/allocator.h"
 
 namespace plait::detail {
 
@@ -32,7 +33,9 @@ at::Tensor ShmLoans::lend(int64_t elements, at::ScalarType type) {
     std::lock_guard<std::mutex> lock(own_->mutex);
     own_->pieces.emplace(at, Own::Piece{++own_->serial, std::move(memory)});
   }
-  auto give_back = [own = own_](void* data) {
+  count_other_memory(static_cast<int64_t>(bytes));
+  auto give_back = [own = own_, bytes](void* data) {
+    count_other_memory(-static_cast<int64_t>(bytes));
     std::lock_guard<std::mutex> lock(own->mutex);
     auto piece = own->pieces.find(static_cast<const char*>(data));
     piece->second.memory.empty();

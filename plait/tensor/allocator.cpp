@@ -83,7 +83,11 @@ class CachingAllocator final : public c10::Allocator {
 
   static void deallocate(void* data);
   MemoryStats stats();
-  void reset_peak() { peak_.store(live_.load()); }
+  void count_other(int64_t bytes) {
+    const int64_t other = other_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    raise(peak_, live_.load(std::memory_order_relaxed) + other);
+  }
+  void reset_peak() { peak_.store(live_.load() + other_.load()); }
   void trim(size_t keep) { arena_.trim(keep); }
 
  private:
@@ -97,6 +101,7 @@ class CachingAllocator final : public c10::Allocator {
   Header* allocate_small(size_t size_class);
   void free_small(Header* header);
   void refill(FreeList& list, size_t size_class);
+  static void raise(std::atomic<int64_t>& highest, int64_t to);
   void count_allocation(int64_t bytes);
   size_t keep_limit() const;
 
@@ -106,7 +111,8 @@ class CachingAllocator final : public c10::Allocator {
   std::mutex shared_mutex_;
   std::array<FreeList, kMaxClasses> shared_;
   std::atomic<int64_t> live_{0}, peak_{0}, count_{0};
-  std::atomic<int64_t> needed_{0};  // the peak that reset_peak() does not lower: what is worth keeping
+  std::atomic<int64_t> other_{0};   // live, made elsewhere
+  std::atomic<int64_t> needed_{0};  // the peak of live_, which reset_peak() does not lower: what is worth keeping
 };
 
 // Never destroyed: tensors of static storage are freed after main() too.
@@ -181,13 +187,16 @@ void CachingAllocator::free_small(Header* header) {
     for (size_t left = cache->lists[c].count / 2; left > 0; --left) shared_[c].push(cache->lists[c].pop());
 }
 
+void CachingAllocator::raise(std::atomic<int64_t>& highest, int64_t to) {
+  int64_t value = highest.load(std::memory_order_relaxed);
+  while (to > value && !highest.compare_exchange_weak(value, to, std::memory_order_relaxed)) {}
+}
+
 void CachingAllocator::count_allocation(int64_t bytes) {
   count_.fetch_add(1, std::memory_order_relaxed);
   const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  for (std::atomic<int64_t>* highest : {&peak_, &needed_}) {
-    int64_t value = highest->load(std::memory_order_relaxed);
-    while (live > value && !highest->compare_exchange_weak(value, live, std::memory_order_relaxed)) {}
-  }
+  raise(needed_, live);
+  raise(peak_, live + other_.load(std::memory_order_relaxed));
 }
 
 size_t CachingAllocator::keep_limit() const {
@@ -238,7 +247,7 @@ void CachingAllocator::deallocate(void* data) {
 
 MemoryStats CachingAllocator::stats() {
   MemoryStats stats;
-  stats.live_bytes = live_.load();
+  stats.live_bytes = live_.load() + other_.load();
   stats.peak_bytes = peak_.load();
   stats.num_allocations = count_.load();
   stats.cached_bytes = static_cast<int64_t>(arena_.cached_bytes());
@@ -263,6 +272,10 @@ bool caching_allocator_installed() { return detail::installed().load() != nullpt
 MemoryStats memory_stats() {
   detail::CachingAllocator* allocator = detail::installed().load();
   return allocator ? allocator->stats() : MemoryStats{};
+}
+
+void count_other_memory(int64_t bytes) {
+  if (auto* allocator = detail::installed().load()) allocator->count_other(bytes);
 }
 
 void reset_peak_memory() {

@@ -15,7 +15,7 @@ struct AllocatorOptions {
 };
 
 struct MemoryStats {
-  int64_t live_bytes = 0;       // asked for and not freed
+  int64_t live_bytes = 0;       // asked for and not freed, with what count_other_memory() was told
   int64_t peak_bytes = 0;       // most of it at any moment since the start or reset_peak_memory()
   int64_t cached_bytes = 0;     // free large blocks whose pages are kept
   int64_t reserved_bytes = 0;   // address space taken from the system (pages are resident from first touch)
@@ -29,6 +29,8 @@ bool caching_allocator_installed();
 
 // Counters of the whole process (all thread ranks). All zero when not installed.
 MemoryStats memory_stats();
+// Tensors whose memory does not come from this allocator (shared with other processes): `bytes` more of them live, or fewer (negative).
+void count_other_memory(int64_t bytes);
 // peak_bytes = live_bytes from now on.
 void reset_peak_memory();
 // Gives all kept large blocks back to the system.
