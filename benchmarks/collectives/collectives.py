@@ -183,7 +183,9 @@ def row(n, operation, size, times, backends):
         if other not in times or own not in times:
             return "-"
         return f"{statistics.median(times[other]) / statistics.median(times[own]):.2f}"
-    return [n, operation, size, *cells, ratio("gloo", "shm"), ratio("openmpi", "shm"), ratio("mpi", "shm"), ratio("gloo", "mpi"), ratio("openmpi", "mpi")]
+    turns = max((len(t) for t in times.values()), default=0)
+    ratios = [ratio(*pair) for pair in (("gloo", "shm"), ("openmpi", "shm"), ("mpi", "shm"), ("gloo", "mpi"), ("openmpi", "mpi"))]
+    return [n, operation, size, turns, *cells, *ratios]
 
 
 def machine_line():
@@ -242,9 +244,9 @@ def main():
             finally:
                 for ranks in all_ranks:
                     ranks.end()
-    columns = ["ranks", "operation", "size", *options.backends, "gloo / shm", "openmpi / shm", "mpi / shm", "gloo / mpi", "openmpi / mpi"]
+    columns = ["ranks", "operation", "size", "turns", *options.backends, "gloo / shm", "openmpi / shm", "mpi / shm", "gloo / mpi", "openmpi / mpi"]
     print(f"{datetime.date.today()}, {machine_line()}; load before {load:.1f}; {time.monotonic() - begin:.0f} s. Microseconds of a call, slowest rank: "
-          f"median (smallest) of up to {options.rounds} turns; ratios of medians, above 1: the second is faster. Values checked.\n")
+          "median (smallest) of the turns; ratios of medians, above 1: the second is faster. Values checked.\n")
     sys.stderr.flush()
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
     for cells in table:

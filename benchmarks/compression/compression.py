@@ -24,7 +24,7 @@ import two_nodes  # noqa: E402
 CONFIG = f"{ROOT}/configs/quickstart.yaml"
 BARS = {"bf16": 1.7, "fp8": 3.0, "powersgd": 4.0}  # step time against none
 ACCURACY_BAND = 0.01
-RANK = 16  # powersgd: with the default of 4 this short run loses 3 points of accuracy
+RANK = 16  # powersgd: with 4 this short run loses 3 points of accuracy
 WAYS = ("none", "bf16", "fp16", "fp8", "powersgd", "topk", "nccl")
 
 

@@ -170,7 +170,7 @@ class Collectives(unittest.TestCase):
     def test_ratios_are_of_medians_and_say_what_is_missing(self):
         times = dict(gloo=[10.0, 30.0, 20.0], shm=[4.0, 2.0, 3.0], mpi=[5.0, 5.0, 5.0])
         self.assertEqual(collectives.row(4, "barrier", "-", times, ["gloo", "shm", "nccl", "mpi"]),
-                         [4, "barrier", "-", "20.0 (10.0)", "3.0 (2.0)", "-", "5.0 (5.0)", "6.67", "-", "1.67", "4.00", "-"])
+                         [4, "barrier", "-", 3, "20.0 (10.0)", "3.0 (2.0)", "-", "5.0 (5.0)", "6.67", "-", "1.67", "4.00", "-"])
 
     def test_without_devices_or_mpi_it_says_so(self):
         with tempfile.TemporaryDirectory() as empty:
