@@ -225,7 +225,7 @@ void translate_megatron(FileTranslator* file, const Place& megatron) {
   if (version && file->text(version) == "moe") file->refuse(version, "mixtures of experts are not available yet");
   file->ignore(version, kShape);
   for (const char* name : {"rank", "local_rank"}) file->ignore(file->at(megatron, name), "the launcher says it");
-  file->ignore(file->at(megatron, "distributed_backend"), "NCCL between GPUs, Gloo between CPUs");
+  file->ignore(file->at(megatron, "distributed_backend"), "train.comm.backend says what carries messages");
   file->become(file->at(megatron, "seed"), "modelscope.seed");
   file->only_off(file->at(megatron, "data_parallel_random_init"), "replicas always start alike; nearest valid value false");
   for (const char* name : {"lazy_mpu_init", "use_cpu_initialization"})

@@ -66,8 +66,8 @@ class Table {
 
 const char* kIntroduction = R"(# Settings
 
-This file is generated from `plait/config/describe.h`, `plait/config/hugging_face_names.cpp` and `plait/config/modelscope_names.cpp`; a unit
-test keeps it equal to them
+This file is generated from `plait/config/describe.h`, `plait/config/describe_comm.h`, `plait/config/hugging_face_names.cpp` and
+`plait/config/modelscope_names.cpp`; a unit test keeps it equal to them
 (`config_unit_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_WriteSettings*'` writes it anew).
 
 ## How settings are read
@@ -84,8 +84,11 @@ test keeps it equal to them
 - Of several marks the upper row wins, with two exceptions. `per_device_train_batch_size` is in ModelScope's vocabulary too: beside it any name of ModelScope's
   own (the list below, such as `logging_interval`) makes the file ModelScope's. `output_dir` and a mark of a flat ModelScope file together are an error.
 - Flags: `--train.batch_size 32`, or the last part of a name where only one setting has it: `--batch_size 32`, `--lr 1e-4`; `-` and `_` are alike.
-  Short names: `--model` (model.path), `--train_file`, `--valid_file`, `--work_dir`, `--task`. All Hugging Face and ModelScope names below are
+  Short names: `--model` or `--model_name_or_path` (model.path), `--train_file`, `--valid_file` or `--validation_file`, `--work_dir`, `--task`, and
+  `--dp_size`, `--tp_size`, `--pp_size` (the sizes of the data, tensor and pipeline axis). All Hugging Face and ModelScope names below are
   flags as well, and so are dotted names of ModelScope's files (`--train.dataloader.batch_size_per_gpu 4`).
+- Words with two spellings: `fp32`, `bf16`, `fp16`, `fp64` for types; `bfloat16`, `float16`, `float8` for compression; `interleaved` (interleaved_1f1b); `ppl`
+  (perplexity); `by_epoch`, `by_step` (epoch, steps) and `false` (no) for strategies, `false` (none) for the compression's algorithm; `noam` (inverse_sqrt).
 - `--set a.b=c` wins over flags, flags win over the file. `--set name=null` goes back to the default. `--print-config` shows what holds.
 - An unknown key (in ModelScope files: one notice), a key given twice (also under two names) and a value of the wrong kind are errors that name file and line.
 - Anchors and `<<:` merges work; a top-level key whose anchor is used elsewhere may have any name. `~` and `null` mean "not given".
