@@ -1,5 +1,5 @@
-// Matrix products of the layers. float32 on CPUs that gemm_kernels.h is for takes the kernels there: rows of a product then have the same
-// bits in every cut of the product and for any number of threads. Everything else is LibTorch's.
+// Matrix products of the layers. float32 and bfloat16 on CPUs that gemm_kernels.h is for take the kernels there: rows of a product then have
+// the same bits in every cut of the product and for any number of threads. Everything else is LibTorch's.
 // Not differentiable: for use inside autograd functions. Any thread; uses at::get_num_threads() threads.
 #pragma once
 
