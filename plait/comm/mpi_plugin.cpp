@@ -37,7 +37,7 @@ std::string mpi_plugin_path() {
     throw_error(ExitCode::kResource, "train.comm.backend mpi needs the plugin ", file, ", which is neither ",
                 join(plugin_paths(file), " nor "), "; build plait where the headers of ", file == kMpichPluginFile ? "MPICH" : "OpenMPI",
                 " are installed (Debian: ", file == kMpichPluginFile ? "libmpich-dev" : "libopenmpi-dev",
-                "), or use train.comm.backend auto");
+                "; then cmake build, setup/build.sh), or use train.comm.backend auto");
   return path;
 }
 

@@ -41,7 +41,7 @@ void describe_preprocessor(Visitor& visit, C& c) {
                     .zero_word = "model"},
         c.sequence_length);
   visit(SettingInfo{.name = "preprocessor.pad_to",
-                    .effect = "length rows are padded to; longest = of the micro-batch",
+                    .effect = "no effect on any number, as nothing is padded; for files that name it",
                     .unit = "tokens",
                     .range = counts(0),
                     .zero_word = "longest"},
@@ -123,8 +123,10 @@ void describe_distributed(Visitor& visit, C& c) {
   visit(SettingInfo{.name = at + "overlap_tensor_comm",
                     .effect = "sum input gradients over the tensor ranks while the weight gradients are computed"},
         c.overlap_tensor_comm);
-  visit(SettingInfo{.name = at + "overlap_pipeline_comm", .effect = "post the pipeline's receives ahead of their use"},
-        c.overlap_pipeline_comm);
+  visit(
+      SettingInfo{.name = at + "overlap_pipeline_comm",
+                  .effect = "post the pipeline's receives ahead of their use; on GPUs messages go in the order of the stream in any case"},
+      c.overlap_pipeline_comm);
 }
 
 template <class Visitor, class C>

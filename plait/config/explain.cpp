@@ -100,11 +100,18 @@ class Explainer {
 
   void add(const SettingNode& node, const std::string& path, const std::string& name, const std::string& origin) {
     ExplainedLine line{origin, path, node.summary(), "", ""};
-    seen_.insert(path);
+    for (const auto& place : places_of(node, path)) seen_.insert(place);
     seen_.insert(name);
     decide(node, {path, name}, &line);
     if (!error_.empty() && !failed_ && is_culprit(line)) fail(&line);
     lines_.push_back(std::move(line));
+  }
+
+  // The node, and items of a list that became settings of their own: [fp8, 65536].
+  static std::vector<std::string> places_of(const SettingNode& node, const std::string& name) {
+    std::vector<std::string> places = {name};
+    for (size_t i = 0; i < node.items.size(); ++i) places.push_back(cat(name, "[", i, "]"));
+    return places;
   }
 
   void fail(ExplainedLine* line) {
@@ -132,8 +139,9 @@ class Explainer {
     };
     std::vector<std::string> settings;
     for (size_t i = 0; i < names.size() && settings.empty(); ++i)
-      if (auto it = became_.find(names[i]); it != became_.end())
-        for (const auto& [name, given] : it->second) settings.push_back(cat(name, " = ", value_text(name, *given)));
+      for (const auto& place : places_of(node, names[i]))
+        if (auto it = became_.find(place); it != became_.end())
+          for (const auto& [name, given] : it->second) settings.push_back(cat(name, " = ", value_text(name, *given)));
     if (!settings.empty()) return settle("setting", join(settings));
     if (node.is_null()) return settle("ignored", "null: not given");
     for (const auto& name : names)

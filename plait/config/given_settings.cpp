@@ -241,7 +241,7 @@ void collect_native(const SettingNode& tree, const std::string& prefix, const Se
                     "}; it says ", entry.value.summary());
     } else if (prefix.empty() && entry.value.reused && nearest(path, names.top_level()).empty()) {
       continue;  // only holds an anchor that is used elsewhere; no slip of the pen for a known section
-    } else {
+    } else if (!detail::collect_message_call(path, entry.value, entry.origin, command_line, out)) {
       unknown_key(path, entry, names);
     }
   }
@@ -265,6 +265,7 @@ void collect_flag(const std::string& flag, const SettingNode& value, const std::
   }
   if (const ModelScopeName* known = find_modelscope_name(name); known && !value.is_map())
     return collect_modelscope_name(*known, std::move(given), out);
+  if (detail::collect_message_call(name, value, origin, command_line, out)) return;
   if (value.is_map() && names.is_section(name)) return collect_native(value, name, names, command_line, out);
   std::string canonical = names.canonical_of_flag(name);
   if (canonical.empty()) {

@@ -1,5 +1,7 @@
-// How messages are asked for in files of other systems: by the names of the calls (set_comm_priority, enable_comm_compression), or as the
-// native section `comm`.
+// How messages are asked for by the names of the calls (set_comm_priority, enable_comm_compression), in every form of settings; in files of
+// other systems also as the native section `comm`.
+#include <string_view>
+
 #include "plait/base/error.h"
 #include "plait/config/modelscope.h"
 
@@ -8,6 +10,10 @@ namespace plait {
 namespace {
 
 const std::string kPriority = "train.comm.priority.", kCompression = "train.comm.compression.";
+constexpr const char* kPriorityNames[] = {"set_comm_priority", "comm_priority"};
+constexpr const char* kCompressionNames[] = {"enable_comm_compression", "comm_compression"};
+
+bool is_one_of(const std::string& word, const char* const (&names)[2]) { return word == names[0] || word == names[1]; }
 
 // {tensor_parallel: p2p}, or [tensor_parallel, p2p] as in the call, or a list of such pairs.
 void translate_priority(FileTranslator* file, const Place& priority) {
@@ -48,9 +54,35 @@ void translate_compression(FileTranslator* file, const Place& compression) {
 
 }  // namespace
 
+bool detail::is_message_call(const std::string& path) {
+  for (const char* section : {"", "train.", "train.distributed."})
+    if (path.rfind(section, 0) == 0)
+      if (std::string word = path.substr(std::string_view(section).size());
+          is_one_of(word, kPriorityNames) || is_one_of(word, kCompressionNames))
+        return true;
+  return false;
+}
+
+bool detail::collect_message_call(const std::string& path, const SettingNode& value, const std::string& origin, bool command_line,
+                                  GivenSettings* out) {
+  if (!is_message_call(path)) return false;
+  if (value.is_null()) return true;
+  TranslationNotes notes;
+  FileTranslator file(value, out, &notes, command_line);
+  const Place place{&value, path, origin, command_line};
+  if (is_one_of(path.substr(path.rfind('.') + 1), kPriorityNames)) translate_priority(&file, place);
+  else translate_compression(&file, place);
+  for (const Place& left : file.left_over()) {
+    const Place unknown{left.node, cat(path, ".", left.path), left.origin, command_line};
+    const std::string near = file.nearest_known(unknown);
+    throw_error(ExitCode::kUsage, left.origin, ": unknown key ", unknown.path, near.empty() ? "" : cat("; nearest known key: ", near));
+  }
+  return true;
+}
+
 void detail::translate_messages(FileTranslator* file, const Place& section) {
-  for (const char* name : {"set_comm_priority", "comm_priority"}) translate_priority(file, file->at(section, name));
-  for (const char* name : {"enable_comm_compression", "comm_compression"}) translate_compression(file, file->at(section, name));
+  for (const char* name : kPriorityNames) translate_priority(file, file->at(section, name));
+  for (const char* name : kCompressionNames) translate_compression(file, file->at(section, name));
   Place comm = file->at(section, "comm");
   if (!comm.is_map()) return;
   file->become(file->at(comm, "backend"), "train.comm.backend");

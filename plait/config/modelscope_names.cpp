@@ -192,7 +192,8 @@ void translate_modelscope_flat(FileTranslator* file, const SettingNames& names) 
       if (known->canonical == kNoEffect) file->ignore(entry, known->effect);
       else file->derive(entry, known->effect);
       if (known->canonical != kNoEffect) collect_modelscope_name(*known, entry.given(), file->out());
-    } else if (is_unavailable(entry.path) || entry.path == "local_rank" || !names.canonical_of_flag(entry.path).empty()) {
+    } else if (is_unavailable(entry.path) || entry.path == "local_rank" || !names.canonical_of_flag(entry.path).empty() ||
+               detail::is_message_call(entry.path)) {
       file->ignore(entry, "it asks for nothing");  // unless it became a setting, which is the note that counts
       collect_flag(entry.path, *entry.node, entry.origin, names, false, file->out());
     }

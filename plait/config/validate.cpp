@@ -202,7 +202,9 @@ void report_no_effect(const Config& config, std::vector<std::string>* notices) {
     notices->push_back(
         cat(sizes, "sequence_parallel true", config.where(sizes + "sequence_parallel"), " has no effect with model_parallel_size 1"));
   report_messages_without_effect(config, notices);
-  bool for_pipelines = d.schedule != ScheduleKind::kGPipe && d.schedule != ScheduleKind::k1F1B;
+  // interleaved_1f1b is refused there.
+  bool for_pipelines =
+      d.schedule != ScheduleKind::kGPipe && d.schedule != ScheduleKind::k1F1B && d.schedule != ScheduleKind::kInterleaved1F1B;
   if (for_pipelines && d.pipeline_parallel_size == 1)
     notices->push_back(
         cat(sizes, "schedule ", enum_word(d.schedule), config.where(sizes + "schedule"), " has no effect with pipeline_parallel_size 1"));

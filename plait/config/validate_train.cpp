@@ -184,6 +184,14 @@ void report_messages_without_effect(const Config& config, std::vector<std::strin
     say(kPriority + "data_parallel", "p2p", "data_parallel_size 1");
   if (comm.priority.tensor_parallel == CommStyle::kP2P && d.model_parallel_size == 1)
     say(kPriority + "tensor_parallel", "p2p", "model_parallel_size 1");
+  const std::string sizes = "train.distributed.";
+  if (!d.overlap_grad_reduce && d.data_parallel_size == 1) say(sizes + "overlap_grad_reduce", "false", "data_parallel_size 1");
+  if (!d.overlap_tensor_comm && d.model_parallel_size == 1) say(sizes + "overlap_tensor_comm", "false", "model_parallel_size 1");
+  if (!d.overlap_pipeline_comm && d.pipeline_parallel_size == 1) say(sizes + "overlap_pipeline_comm", "false", "pipeline_parallel_size 1");
+  if (config.train.dtype != DType::kFloat16)
+    for (const char* name : {"dynamic", "init_scale", "growth_factor", "backoff_factor", "growth_interval"})
+      if (const std::string scale = cat("train.loss_scale.", name); config.origin.count(scale))
+        notices->push_back(cat(scale, config.where(scale), " has no effect with dtype ", enum_word(config.train.dtype)));
 }
 
 }  // namespace plait

@@ -16,7 +16,7 @@ void check_loss_scale(const Config& config);
 void check_run_outputs(const Config& config);
 void check_compression(const Config& config);
 
-// Wishes about messages that change nothing with these sizes or types, a line each.
+// Wishes about messages, overlap and loss scale that change nothing with these sizes or types, a line each.
 void report_messages_without_effect(const Config& config, std::vector<std::string>* notices);
 
 }  // namespace plait

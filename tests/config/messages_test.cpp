@@ -81,13 +81,20 @@ TEST(Messages, ArgumentsOfTheCallInEveryForm) {
     std::string text, name;
     std::vector<std::pair<std::string, std::string>> flags;
   };
-  for (const Case& c :
-       std::vector<Case>{{model_scope("  enable_comm_compression: [fp8, 2048]\n"), "configuration.yaml", {}},
-                         {"{" + json + R"(, "train": {"enable_comm_compression": ["fp8", 2048]}})", "configuration.json", {}},
-                         {"{" + json + "}", "configuration.json", {{"train.enable_comm_compression", "[fp8, 2048]"}}},
-                         {R"({"train_batch_size": 8, "enable_comm_compression": ["fp8", 2048]})", "ds.json", {}},
-                         {"train_batch_size: 8\nenable_comm_compression: [fp8, 2048]\n", "ds.yaml", {}},
-                         {R"({"train_batch_size": 8, "comm": {"compression": ["fp8", 2048]}})", "ds.json", {}}}) {
+  for (const Case& c : std::vector<Case>{
+           {model_scope("  enable_comm_compression: [fp8, 2048]\n"), "configuration.yaml", {}},
+           {"{" + json + R"(, "train": {"enable_comm_compression": ["fp8", 2048]}})", "configuration.json", {}},
+           {"{" + json + "}", "configuration.json", {{"train.enable_comm_compression", "[fp8, 2048]"}}},
+           {R"({"train_batch_size": 8, "enable_comm_compression": ["fp8", 2048]})", "ds.json", {}},
+           {"train_batch_size: 8\nenable_comm_compression: [fp8, 2048]\n", "ds.yaml", {}},
+           {R"({"train_batch_size": 8, "comm": {"compression": ["fp8", 2048]}})", "ds.json", {}},
+           {"train: {distributed: {data_parallel_size: 2}, enable_comm_compression: [fp8, 2048]}\n", "native.yaml", {}},
+           {"train: {distributed: {data_parallel_size: 2, enable_comm_compression: [fp8, 2048]}}\n", "native.yaml", {}},
+           {"enable_comm_compression: {algorithm: fp8, threshold: 2048}\ntrain: {distributed: {data_parallel_size: 2}}\n",
+            "native.yaml",
+            {}},
+           {"output_dir: o\nenable_comm_compression: [fp8, 2048]\n", "hf.yaml", {}},
+           {"train: {distributed: {data_parallel_size: 2}}\n", "native.yaml", {{"enable_comm_compression", "[fp8, 2048]"}}}}) {
     Loaded loaded = load_text(c.text, c.name, {"", c.flags, {}});
     EXPECT_EQ(loaded.error, "") << c.text;
     EXPECT_EQ(loaded.config.train.comm.compression.algorithm, GradientCompression::kFloat8) << c.text;
@@ -96,6 +103,29 @@ TEST(Messages, ArgumentsOfTheCallInEveryForm) {
   Loaded algorithm_alone = load_text(model_scope("  enable_comm_compression: [fp8]\n"), "configuration.yaml");
   EXPECT_EQ(algorithm_alone.config.train.comm.compression.algorithm, GradientCompression::kFloat8);
   EXPECT_EQ(algorithm_alone.config.train.comm.compression.threshold_bytes, CommCompressionConfig().threshold_bytes);
+}
+
+TEST(Messages, CallsInNativeFiles) {
+  auto native = [](const std::string& line) { return "train:\n  distributed: {data_parallel_size: 2}\n  " + line + "\n"; };
+  Loaded pair = load_text(native("set_comm_priority: [data_parallel, p2p]"));
+  ASSERT_EQ(pair.error, "");
+  EXPECT_EQ(pair.config.train.comm.priority.data_parallel, CommStyle::kP2P);
+  Loaded map = load_text(native("set_comm_priority: {tensor_parallel: collective, data_parallel: p2p}"));
+  ASSERT_EQ(map.error, "");
+  EXPECT_EQ(map.config.train.comm.priority.data_parallel, CommStyle::kP2P);
+  EXPECT_EQ(map.config.train.comm.priority.tensor_parallel, CommStyle::kCollective);
+  for (const auto& [line, piece] : std::vector<std::pair<std::string, std::string>>{
+           {"enable_comm_compression: {algorithm: fp8, treshold: 5}",
+            "config.yaml:3: unknown key train.enable_comm_compression.treshold; nearest known key: "
+            "train.enable_comm_compression.threshold"},
+           {"enable_comm_compression: gzip", "gzip (config.yaml:3) is not one of none, bf16"},
+           {"set_comm_priority: [pipeline_parallel, p2p]", "[AXIS, STYLE], with p2p, collective or auto"},
+           {"enable_comm_compresion: fp8", "unknown key train.enable_comm_compresion"},
+           {"enable_comm_compression: fp8\n  comm: {compression: {algorithm: bf16}}", "train.comm.compression.algorithm"}}) {
+    Loaded loaded = load_text(native(line));
+    EXPECT_EQ(loaded.code, 2) << line;
+    EXPECT_TRUE(contains(loaded.error, piece)) << line << "  message: " << loaded.error;
+  }
 }
 
 TEST(Messages, Refusals) {
@@ -133,6 +163,12 @@ TEST(Messages, WishesWithoutEffectAreNamed) {
       {with("priority: {tensor_parallel: p2p}"),
        "train.comm.priority.tensor_parallel p2p (config.yaml:1) has no effect with model_parallel_size 1"},
       {with("priority: {data_parallel: p2p}", "data_parallel_size: 1"), "has no effect with data_parallel_size 1"},
+      {with("", "data_parallel_size: 1, overlap_grad_reduce: false"),
+       "train.distributed.overlap_grad_reduce false (config.yaml:1) has no effect with data_parallel_size 1"},
+      {with("", "overlap_tensor_comm: false"), "overlap_tensor_comm false (config.yaml:1) has no effect with model_parallel_size 1"},
+      {with("", "overlap_pipeline_comm: false"), "overlap_pipeline_comm false (config.yaml:1) has no effect with pipeline_parallel_size 1"},
+      {with("", "data_parallel_size: 2", ", dtype: bfloat16, loss_scale: {init_scale: 128}"),
+       "train.loss_scale.init_scale (config.yaml:1) has no effect with dtype bfloat16"},
       {with("compression: {algorithm: fp8, threshold: 99999999}"), "only parameters larger than a bucket are compressed"},
   };
   for (const auto& [text, piece] : table) {
