@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Checks plait on a CUDA machine, offline, in under 8 minutes:
-#   1. builds the program and its CUDA plugin against the PyTorch that is installed (python3 -c "import torch"), in build-gpu/;
+# Checks plait on a CUDA machine, offline:
+#   1. builds the program and its CUDA plugin against the PyTorch that is installed (python3 -c "import torch"), in build-gpu/; at most 5 minutes;
 #   2. parity: five steps of the small golden GPT-2 (tests/data/golden/models/gpt2) on the CPU and on the device, float32 and float64;
-#   3. speed: GPT-2 small, bfloat16, 8 x 1024 tokens a step, tokens/s beside PyTorch, three pairs in turn.
-# Needs: a CUDA device, PyTorch >= 2.11 with CUDA, nvcc, cmake, ninja, g++ and the small libraries of setup/install.sh. PYTHON names another python.
-# Exit codes: 0 all well, 1 build failed or numbers differ, 8 this machine has no CUDA device or lacks a part (one message says which).
+#   3. speed: GPT-2 small and medium, bfloat16, 8 x 1024 tokens a step: tokens/s and MFU beside PyTorch, eager and compiled, seven times in turn.
+# 2 and 3 are ended after 10 minutes (586 s): the whole takes at most 15. Less: --only parity, --only speed, --sizes small, --pairs 3. Options are
+# those of check.py (check.py --help); check.py --list OPTIONS says after how long it would be ended.
+# Needs: a CUDA device, PyTorch >= 2.11 with CUDA and triton, nvcc, cmake, ninja, g++ and the small libraries of setup/install.sh.
+# PYTHON names another python.
+# Exit codes: 0 all well, 1 build failed, numbers differ or time is up, 2 wrong options, 8 this machine has no CUDA device or lacks a part (one message
+# says which).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3}
@@ -22,6 +26,7 @@ PATH=$PATH:/usr/local/cuda/bin
 for tool in nvcc cmake ninja g++; do command -v "$tool" >/dev/null || missing "$tool is not there"; done
 "$python" -c 'import sys, torch; sys.exit(tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 11))' ||
   missing "PyTorch of $python is older than 2.11"
+"$python" benchmarks/gpu/check.py --list "$@"  # wrong options are refused before anything is built
 
 torch_dir=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
 echo "gpu check: building against $torch_dir"
@@ -33,4 +38,4 @@ if ! { cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DPLAIT_CUDA=O
   echo "gpu check: the build failed, whole log in $log" >&2
   exit 1
 fi
-exec timeout 170 "$python" benchmarks/gpu/check.py --plait "$build/plait"
+exec "$python" benchmarks/gpu/check.py --plait "$build/plait" "$@"

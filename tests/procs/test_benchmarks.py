@@ -179,13 +179,5 @@ class Collectives(unittest.TestCase):
         self.assertEqual(collectives.why_not("shm", 8, ROOT), "")
 
 
-class DeviceCheck(unittest.TestCase):
-    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine has a device")
-    def test_without_a_device_it_says_so(self):
-        refused = run("bash", f"{ROOT}/benchmarks/gpu/check.sh")
-        self.assertEqual(refused.returncode, 8, refused.stderr)
-        self.assertIn("no CUDA device", refused.stderr)
-
-
 if __name__ == "__main__":
     unittest.main()
