@@ -4,27 +4,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 
 #include "apps/command_help.h"
 #include "apps/commands.h"
 #include "plait/base/atomic_file.h"
 #include "plait/base/error.h"
 #include "plait/config/enum_names.h"
+#include "plait/plan/pipeline_plan.h"
 
 namespace plait {
 
 namespace {
 
 Schedule schedule_of(const ScheduleCommandOptions& options) {
-  if (!options.from.empty()) {
-    std::ifstream file(options.from, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) throw_error(ExitCode::kUsage, "--from ", options.from, ": the file cannot be read or is empty");
-    return parse_schedule(text.str(), options.from);
-  }
+  if (!options.from.empty()) return parse_schedule(read_schedule_text(options.from, cat("--from ", options.from)), options.from);
   auto kind = parse_enum_word<ScheduleKind>(options.kind);
   if (options.kind == "forward")
     return make_forward_schedule(options.stages, std::max<int64_t>(1, options.virtual_stages), options.micro_batches);

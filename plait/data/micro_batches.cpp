@@ -128,6 +128,8 @@ int64_t count_targets(const Dataset& dataset, std::span<const int64_t> row_ids, 
   return count;
 }
 
+int64_t count_kept_tokens(const TokenRow& row, Task task) { return static_cast<int64_t>(kept_length(row, task)); }
+
 int64_t count_tokens(const Dataset& dataset, std::span<const int64_t> row_ids) {
   int64_t count = 0;
   for (int64_t id : row_ids) {

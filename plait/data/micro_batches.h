@@ -30,6 +30,9 @@ MicroBatch make_micro_batch(const Dataset& dataset, std::span<const int64_t> row
 int64_t count_targets(const Dataset& dataset, std::span<const int64_t> row_ids, Task task);
 int64_t count_targets(const TokenRow& row, Task task);
 
+// Tokens of a row that make_micro_batch() keeps: all but the masked tail.
+int64_t count_kept_tokens(const TokenRow& row, Task task);
+
 // Tokens of these rows that are not padding (what metrics call tokens).
 int64_t count_tokens(const Dataset& dataset, std::span<const int64_t> row_ids);
 

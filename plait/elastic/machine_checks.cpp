@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
+#include "plait/base/control_groups.h"
 #include "plait/base/error.h"
 #include "plait/base/text.h"
 #include "plait/elastic/environment.h"
@@ -23,37 +21,6 @@ namespace plait {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20, kGiB = 1 << 30;
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  std::string all = text.str();
-  while (!all.empty() && (all.back() == '\n' || all.back() == ' ')) all.pop_back();
-  return all;
-}
-
-std::optional<int64_t> read_number(const std::string& path) {
-  std::istringstream text(read_text(path));
-  int64_t value = 0;
-  return text >> value ? std::optional(value) : std::nullopt;
-}
-
-// Folders of a cgroup hierarchy from this process's own up to the root. `controller`: "" = version 2.
-std::vector<std::string> cgroup_folders(const std::string& root, const std::string& controller) {
-  std::string base = controller.empty() ? root + "/sys/fs/cgroup" : root + "/sys/fs/cgroup/" + controller, own = "/";
-  std::istringstream lines(read_text(root + "/proc/self/cgroup"));
-  for (std::string line; std::getline(lines, line);) {  // "0::/user.slice/x" or "4:cpu,cpuacct:/docker/x"
-    size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
-    if (controller.empty() ? names == ",," : names.find("," + controller + ",") != std::string::npos) own = line.substr(second + 1);
-  }
-  std::vector<std::string> folders;
-  for (std::string at = own; at.size() > 1; at = at.substr(0, at.rfind('/'))) folders.push_back(base + at);
-  folders.push_back(base);  // in a container the hierarchy is often mounted at its own place
-  return folders;
-}
 
 // kB of a line "MemAvailable:  123 kB".
 int64_t meminfo_bytes(const std::string& text, const std::string& name) {
@@ -84,37 +51,6 @@ std::string bytes_text(int64_t bytes) {
   return buffer;
 }
 
-std::optional<double> detail::cgroup_cores(const std::string& root) {
-  std::optional<double> least;
-  auto take = [&](double quota, double period) {
-    if (quota > 0 && period > 0) least = std::min(least.value_or(INFINITY), quota / period);
-  };
-  for (const auto& folder : cgroup_folders(root, "")) {
-    std::istringstream text(read_text(folder + "/cpu.max"));
-    double quota = 0, period = 0;
-    if (text >> quota >> period) take(quota, period);  // "max 100000" is no number
-  }
-  for (const auto& folder : cgroup_folders(root, "cpu")) {
-    auto quota = read_number(folder + "/cpu.cfs_quota_us"), period = read_number(folder + "/cpu.cfs_period_us");
-    if (quota && period) take(static_cast<double>(*quota), static_cast<double>(*period));
-  }
-  return least;
-}
-
-std::optional<detail::CgroupMemory> detail::cgroup_memory(const std::string& root) {
-  std::optional<CgroupMemory> least;
-  auto take = [&](std::optional<int64_t> limit, std::optional<int64_t> used) {
-    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes about 2^63 for "none"
-    if (!limit || *limit <= 0 || *limit >= kNoLimit) return;
-    int64_t left = *limit - used.value_or(0);
-    if (!least || left < least->limit_bytes - least->used_bytes) least = {*limit, used.value_or(0)};
-  };
-  for (const auto& folder : cgroup_folders(root, "")) take(read_number(folder + "/memory.max"), read_number(folder + "/memory.current"));
-  for (const auto& folder : cgroup_folders(root, "memory"))
-    take(read_number(folder + "/memory.limit_in_bytes"), read_number(folder + "/memory.usage_in_bytes"));
-  return least;
-}
-
 MachineCheck check_cores(const MachineUse& use) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -122,7 +58,7 @@ MachineCheck check_cores(const MachineUse& use) {
   int64_t online = ::sysconf(_SC_NPROCESSORS_ONLN);
   MachineCheck check{"cores", CheckStatus::kOk, cat(usable, " of ", online, " cores"), ""};
   double share = static_cast<double>(usable);
-  if (auto quota = detail::cgroup_cores(use.root); quota && *quota < share) {
+  if (auto quota = control_group_cores(use.root); quota && *quota < share) {
     share = *quota;
     check = {
         "cores", CheckStatus::kWarning, cat(check.found, ", but the cgroup allows the time of ", cores_text(*quota)),
@@ -140,14 +76,14 @@ MachineCheck check_cores(const MachineUse& use) {
 }
 
 MachineCheck check_memory(const MachineUse& use) {
-  std::string text = read_text(use.root + "/proc/meminfo");
+  std::string text = read_system_file(use.root + "/proc/meminfo");
   int64_t total = meminfo_bytes(text, "MemTotal"), available = meminfo_bytes(text, "MemAvailable");
   if (total == 0) return {"memory", CheckStatus::kNote, "/proc/meminfo cannot be read", "look with free -h"};
   MachineCheck check{"memory", CheckStatus::kOk, cat(bytes_text(available), " free of ", bytes_text(total)), ""};
-  if (auto group = detail::cgroup_memory(use.root); group && group->limit_bytes < total) {
-    available = std::min(available, group->limit_bytes - group->used_bytes);
-    check.found = cat(bytes_text(std::max<int64_t>(0, available)), " free of ", bytes_text(group->limit_bytes),
-                      " that the cgroup allows (the machine has ", bytes_text(total), ")");
+  if (auto group = control_group_memory(use.root); group && group->limit_bytes < total) {
+    available = std::min(available, group->free_bytes());
+    check.found = cat(bytes_text(available), " free of ", bytes_text(group->limit_bytes), " that the cgroup allows (the machine has ",
+                      bytes_text(total), ")");
   }
   constexpr int64_t kLeast = 256 * kMiB, kFewForARank = 512 * kMiB;  // a rank without a model takes about 200 MiB
   if (available < kLeast) {
@@ -178,7 +114,7 @@ MachineCheck check_shared_memory(const MachineUse& use) {
 }
 
 MachineCheck check_huge_pages(const MachineUse& use) {
-  std::string text = read_text(use.root + "/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string text = read_system_file(use.root + "/sys/kernel/mm/transparent_hugepage/enabled");
   size_t begin = text.find('['), end = text.find(']');
   if (begin == std::string::npos || end == std::string::npos || end < begin)
     return {"huge pages", CheckStatus::kNote, "the kernel does not say", ""};
@@ -194,7 +130,7 @@ MachineCheck check_gpus(const MachineUse& use, bool has_plugin) {
   std::error_code error;
   for (std::filesystem::directory_iterator it(use.root + "/proc/driver/nvidia/gpus", error), end; !error && it != end; it.increment(error))
     ++count;
-  std::string version = read_text(use.root + "/proc/driver/nvidia/version");
+  std::string version = read_system_file(use.root + "/proc/driver/nvidia/version");
   version = version.substr(0, version.find('\n'));
   bool device = ::access((use.root + "/dev/nvidiactl").c_str(), F_OK) == 0;
   if (count == 0 && version.empty() && !device) return {"GPUs", CheckStatus::kOk, "none: ranks compute on CPUs", ""};
@@ -244,8 +180,7 @@ MachineCheck check_processes(const MachineUse& use) {
   ::getrlimit(RLIMIT_NPROC, &limit);
   int64_t most = limit.rlim_cur == RLIM_INFINITY ? INT64_MAX : static_cast<int64_t>(limit.rlim_cur);
   std::string source = "ulimit -u";
-  for (const auto& folder : cgroup_folders(use.root, ""))
-    if (auto pids = read_number(folder + "/pids.max"); pids && *pids < most) most = *pids, source = "pids.max of the cgroup";
+  if (auto pids = control_group_processes(use.root); pids && *pids < most) most = *pids, source = "pids.max of the cgroup";
   MachineCheck check{"processes", CheckStatus::kOk,
                      most == INT64_MAX ? "no limit" : cat("at most ", most, " processes and threads (", source, ")"), ""};
   int64_t cores = std::max<int64_t>(1, ::sysconf(_SC_NPROCESSORS_ONLN));

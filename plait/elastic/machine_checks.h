@@ -57,13 +57,6 @@ CheckStatus worst(const std::vector<MachineCheck>& checks);
 std::string bytes_text(int64_t bytes);
 
 namespace detail {
-// CPUs a cgroup of this process allows, none = no quota. Reads cgroup v2 (cpu.max) and v1 (cpu.cfs_quota_us), every level up.
-std::optional<double> cgroup_cores(const std::string& root);
-// Bytes a cgroup of this process allows in all and has used, none = no limit.
-struct CgroupMemory {
-  int64_t limit_bytes, used_bytes;
-};
-std::optional<CgroupMemory> cgroup_memory(const std::string& root);
 // "ext4", "nfs", "0x1234" of a statfs f_type; `shared`: such a file system is usually seen by several machines.
 std::string file_system_name(uint64_t type, bool* shared);
 }  // namespace detail

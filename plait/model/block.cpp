@@ -78,9 +78,49 @@ Parameter* Block::declare_vector(ParameterStore& store, Parameter parameter, Ini
   return &store.declare(std::move(parameter));
 }
 
+// One file tensor q | k | v: this rank's rows of each third lie behind each other.
+void Block::declare_fused_qkv(ParameterStore& store) {
+  const FamilyNames& family = family_names(shape_.family);
+  const int64_t d = shape_.head_size, heads = shape_.num_heads;
+  const HeadShare q = share_heads(heads, context_);
+  auto fused = [&](const char* suffix, int64_t columns) {
+    Parameter p = head_parameter(layer_name(family.block.fused_qkv, layer_) + suffix, q, heads, d, columns, context_);
+    int64_t rows = q.count * d;
+    p.global_shape[0] = 3 * heads * d;
+    p.local_shape[0] = 3 * rows;
+    p.pieces = {{0, q.first * d, rows}, {rows, (heads + q.first) * d, rows}, {2 * rows, (2 * heads + q.first) * d, rows}};
+    p.init_std = shape_.initializer_range;
+    if (columns > 0 && family.transposed_linears) {
+      p.transposed = true;
+      std::swap(p.global_shape[0], p.global_shape[1]);
+    }
+    return p;
+  };
+  qkv_ = {&store.declare(fused(".weight", shape_.hidden_size))};
+  if (shape_.qkv_bias) qkv_bias_ = {declare_vector(store, fused(".bias", 0), InitKind::kZeros)};
+}
+
+void Block::declare_split_qkv(ParameterStore& store) {
+  const BlockNames& names = family_names(shape_.family).block;
+  const HeadShare q = share_heads(shape_.num_heads, context_), kv = share_heads(shape_.num_kv_heads, context_);
+  auto declare_heads = [&](const std::string& name, const HeadShare& share, int64_t heads, int64_t columns, bool follows) {
+    Parameter p = head_parameter(name, share, heads, shape_.head_size, columns, context_);
+    p.init_std = shape_.initializer_range;
+    p.follows_previous = follows;
+    if (columns > 0) return &store.declare(std::move(p));
+    return declare_vector(store, std::move(p), InitKind::kZeros);
+  };
+  auto declare_all = [&](const char* suffix, int64_t columns) -> std::vector<Parameter*> {
+    return {declare_heads(layer_name(names.query, layer_) + suffix, q, shape_.num_heads, columns, false),
+            declare_heads(layer_name(names.key, layer_) + suffix, kv, shape_.num_kv_heads, columns, true),
+            declare_heads(layer_name(names.value, layer_) + suffix, kv, shape_.num_kv_heads, columns, true)};
+  };
+  qkv_ = declare_all(".weight", shape_.hidden_size);
+  if (shape_.qkv_bias) qkv_bias_ = declare_all(".bias", 0);
+}
+
 void Block::declare_attention(ParameterStore& store) {
   const FamilyNames& family = family_names(shape_.family);
-  const BlockNames& names = family.block;
   int64_t d = shape_.head_size, h = shape_.hidden_size;
   HeadShare q = share_heads(shape_.num_heads, context_), kv = share_heads(shape_.num_kv_heads, context_);
   attention_ = {q.count,
@@ -94,43 +134,10 @@ void Block::declare_attention(ParameterStore& store) {
                 shape_.rotary,
                 shape_.attention_dropout};
   if (shape_.sliding_window && layer_ >= shape_.sliding_window_first_layer) attention_.window = *shape_.sliding_window;
+  if (family.block.fused_qkv.empty()) declare_split_qkv(store);
+  else declare_fused_qkv(store);
 
-  auto declare_heads = [&](const std::string& name, const HeadShare& share, int64_t heads, int64_t columns, bool follows) {
-    Parameter p = head_parameter(name, share, heads, d, columns, context_);
-    p.init_std = shape_.initializer_range;
-    p.follows_previous = follows;
-    if (columns > 0) return &store.declare(std::move(p));
-    return declare_vector(store, std::move(p), InitKind::kZeros);
-  };
-  if (!names.fused_qkv.empty()) {
-    // One file tensor q | k | v: this rank's rows of each third lie behind each other.
-    auto fused = [&](const char* suffix, int64_t columns) {
-      Parameter p = head_parameter(layer_name(names.fused_qkv, layer_) + suffix, q, shape_.num_heads, d, columns, context_);
-      int64_t rows = q.count * d;
-      p.global_shape[0] = 3 * shape_.num_heads * d;
-      p.local_shape[0] = 3 * rows;
-      p.pieces = {
-          {0, q.first * d, rows}, {rows, (shape_.num_heads + q.first) * d, rows}, {2 * rows, (2 * shape_.num_heads + q.first) * d, rows}};
-      p.init_std = shape_.initializer_range;
-      if (columns > 0 && family.transposed_linears) {
-        p.transposed = true;
-        std::swap(p.global_shape[0], p.global_shape[1]);
-      }
-      return p;
-    };
-    qkv_ = {&store.declare(fused(".weight", h))};
-    if (shape_.qkv_bias) qkv_bias_ = {declare_vector(store, fused(".bias", 0), InitKind::kZeros)};
-  } else {
-    std::string qn = layer_name(names.query, layer_), kn = layer_name(names.key, layer_), vn = layer_name(names.value, layer_);
-    qkv_ = {declare_heads(qn + ".weight", q, shape_.num_heads, h, false), declare_heads(kn + ".weight", kv, shape_.num_kv_heads, h, true),
-            declare_heads(vn + ".weight", kv, shape_.num_kv_heads, h, true)};
-    if (shape_.qkv_bias)
-      qkv_bias_ = {declare_heads(qn + ".bias", q, shape_.num_heads, 0, false),
-                   declare_heads(kn + ".bias", kv, shape_.num_kv_heads, 0, true),
-                   declare_heads(vn + ".bias", kv, shape_.num_kv_heads, 0, true)};
-  }
-
-  std::string out = layer_name(names.attention_out, layer_);
+  std::string out = layer_name(family.block.attention_out, layer_);
   Parameter weight = shard_parameter(out + ".weight", {h, shape_.num_heads * d}, 1, context_);
   weight.init_std = shape_.initializer_range;
   if (family.scaled_residual_init) weight.init_std /= std::sqrt(2.0 * static_cast<double>(shape_.num_layers));

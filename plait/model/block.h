@@ -26,9 +26,10 @@ class Block {
 
  private:
   void declare_attention(ParameterStore& store);
+  void declare_fused_qkv(ParameterStore& store);
+  void declare_split_qkv(ParameterStore& store);
   void declare_ffn(ParameterStore& store);
   Parameter* declare_vector(ParameterStore& store, Parameter parameter, InitKind init);
-  NormWeights declare_norm(ParameterStore& store, const std::string& name);
   at::Tensor attention_part(const at::Tensor& x, const ForwardContext& context) const;
   at::Tensor ffn_part(const at::Tensor& x, const ForwardContext& context) const;
 

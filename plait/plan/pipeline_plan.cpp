@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 
 #include "plait/base/error.h"
 #include "plait/config/enum_names.h"
@@ -10,20 +9,6 @@
 namespace plait {
 
 namespace {
-
-constexpr int64_t kMostFileBytes = int64_t{256} << 20;
-
-std::string read_text(const std::string& path, const std::string& setting) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  int64_t size = file ? static_cast<int64_t>(file.tellg()) : -1;
-  if (size < 0 || size > kMostFileBytes)
-    throw_error(ExitCode::kUsage, setting, ": the file ",
-                size < 0 ? std::string("cannot be read") : cat("has ", size, " bytes, more than ", kMostFileBytes));
-  std::string text(static_cast<size_t>(size), '\0');
-  file.seekg(0);
-  if (!file.read(text.data(), size)) throw_error(ExitCode::kUsage, setting, ": the file cannot be read");
-  return text;
-}
 
 void check_sizes_of_file(const Schedule& schedule, int64_t pp_size, const Config& config) {
   const DistributedConfig& d = config.train.distributed;
@@ -92,9 +77,22 @@ PipelinePlan plan_pipeline(int64_t pp_size, const Config& config) {
   return {d.schedule, pp_size, d.virtual_pipeline_size};
 }
 
+std::string read_schedule_text(const std::string& path, const std::string& setting) {
+  constexpr size_t kMostBytes = size_t{256} << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::string text, piece(size_t{1} << 16, '\0');
+  while (file) {  // piece by piece: a pipe has no size
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    text.append(piece, 0, static_cast<size_t>(file.gcount()));
+    if (text.size() > kMostBytes) throw_error(ExitCode::kUsage, setting, ": the file has more than ", kMostBytes, " bytes");
+  }
+  if (!file.eof() || file.bad()) throw_error(ExitCode::kUsage, setting, ": the file cannot be read");
+  return text;
+}
+
 Schedule read_schedule_file(const std::string& path, const std::string& setting) {
   if (path.empty()) throw_error(ExitCode::kUsage, setting, " is empty: name a file in the text form of docs/schedules.md");
-  Schedule schedule = parse_schedule(read_text(path, setting), path);
+  Schedule schedule = parse_schedule(read_schedule_text(path, setting), path);
   if (schedule.forward_only())
     throw_error(ExitCode::kUsage, path, ":1: a schedule named forward has no backwards, so nothing can be trained with it");
   ScheduleReport report = check_schedule(schedule);

@@ -43,10 +43,13 @@ class PipelinePlan {
 // settled before (choose_schedule). Error(kUsage): a file that is wrong, named with line, rank and action, or that is for other sizes.
 PipelinePlan plan_pipeline(int64_t pp_size, const Config& config);
 
-// The file's schedule, complete by check_schedule. Error(kUsage): "FILE:LINE: rank R: 0SF1 is missing: ...". `setting`: who names it.
+// What the file says, at most 256 MiB. Error(kUsage) when it cannot be read or is larger. `setting`: who names it.
+std::string read_schedule_text(const std::string& path, const std::string& setting);
+
+// The file's schedule, complete by check_schedule. Error(kUsage): "FILE:LINE: rank R: 0SF1 is missing: ...".
 Schedule read_schedule_file(const std::string& path, const std::string& setting);
 
-// "schedule 1f1b on 2 pipeline ranks, 4 micro-batches: predicted bubble 20.0 % with equal stages and free messages"; of the plan's steps.
+// "schedule 1f1b on 2 pipeline ranks, 4 micro-batches: predicted bubble 20.0 % (equal stages, backward twice a forward, free messages)".
 std::string describe_plan(const PipelinePlan& plan, int64_t num_micro_batches);
 
 }  // namespace plait

@@ -43,7 +43,7 @@ struct Schedule {
 //  - a rank executes its list in order: a receive blocks, a send is asynchronous;
 //  - messages exist only where producer and consumer stage lie on different pipeline ranks (none when pp_size is 1, nor between the two
 //    middle stages of zb_v);
-//  - a send follows its production directly; between two ranks, per direction, receives stand in the order of the sends;
+//  - a send follows its production (of built-in kinds: directly); between two ranks, per direction, receives stand in the order of the sends;
 //  - the backwards of one stage run in micro-batch order, so every kind sums gradients in the same order.
 
 // Builds a schedule for any num_micro_batches >= 1 (fewer than stages too). Interleaved needs virtual_pipeline_size >= 2; when

@@ -95,13 +95,14 @@ ActivationBytes activation_bytes(const ModelShape& shape, const Config& config, 
   const bool gated = shape.gated_ffn;
   auto dropout = [&](double of_model) { return config.train.dropout.value_or(of_model) > 0; };
   ActivationBytes bytes;
-  double attention = dropout(shape.attention_dropout) ? (2 * e + 1) * N * B * S * S / t : 4 * N * T / t;
+  double attention = dropout(shape.attention_dropout) ? 2 * w * N * B * S * S / t : 4 * N * T / t;
   bytes.layer = 1.1 * (e * T * ((dropout(shape.hidden_dropout) ? 5 : 4) * H / s + (2 * q + 2 * k + (gated ? 3 : 2) * f) / t) + attention);
-  bytes.layer_weights = e * T * (4 * H / s + (2 * q + 2 * k + (gated ? 3 : 2) * f) / t);
+  // Whole rows under sequence parallelism too: a W holds what was gathered for it.
+  bytes.layer_weights = e * T * (4 * H + (2 * q + 2 * k + (gated ? 3 : 2) * f) / t);
   bytes.embedding = e * T * H * (dropout(shape.embedding_dropout) ? 2 : 1) / s;
   const bool classifier = config.task == Task::kTextClassification;
   const double V = static_cast<double>(shape.vocab_size);
-  bytes.head = classifier ? 3 * e * B * H : e * T * (V / t + 2 * H);
+  bytes.head = classifier ? 3 * e * B * H : T * (w * V / t + 2 * e * H);
   bytes.head_weights = classifier ? 2 * e * B * H : e * T * (V / t + H);
   return bytes;
 }
@@ -114,6 +115,7 @@ double state_bytes(const ModelShape& shape, const MeshLayout& layout, const Conf
   const double tables = V * H * (shape.tied_embeddings || config.task == Task::kTextClassification ? 1 : 2);
   const double e = bytes_of(config.train.dtype);
   return (layers * layer + tables) / static_cast<double>(layout.tp_size) * (e == 8 ? 32 : e == 4 ? 16 : 18);
+  const double w = std::max(e, 4.0);  // the loss and explicit attention probabilities are float32 in 16-bit runs too
 }
 
 double peak_activation_bytes(const Schedule& schedule, const std::vector<Span>& layers, const ActivationBytes& bytes) {

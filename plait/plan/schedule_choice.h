@@ -26,11 +26,12 @@ struct ActivationBytes {
 };
 
 // Letters: e bytes of the dtype, T tokens (rows x row length), B rows, S row length, H hidden, q / k the width of all query / key heads,
-// N heads, f FFN width, V vocabulary, t tensor ranks, s = t under sequence parallelism, else 1.
+// N heads, f FFN width, V vocabulary, t tensor ranks, s = t under sequence parallelism, else 1; w = max(e, 4).
 //   layer = 1.1 ( e T [ (4 + 1 with dropout) H / s + (2 q + 2 k + (2 | 3 gated) f) / t ] + attention )
-//   attention = 4 N T / t with the fused kernel (its row sums), (2 e + 1) N B S^2 / t with attention dropout (scores, result, mask)
-//   layer_weights = e T [ 2 H / s + (q + f) / t + (q + 2 k + (1 | 2 gated) f) / t + 2 H / s ]
-//   embedding = e T H (1 + 1 with dropout) / s;   head = e T (V / t + 2 H), of a classifier 3 e B H
+//   attention = 4 N T / t with the fused kernel (its row sums), 2 w N B S^2 / t with attention dropout (probabilities and their mask)
+//   layer_weights = e T [ 4 H + (2 q + 2 k + (2 | 3 gated) f) / t ]; sequence parallelism gathers the rows and a W holds them whole
+//   embedding = e T H (1 + 1 with dropout) / s;   head = T (w V / t + 2 e H), of a classifier 3 e B H
+//   head_weights = e T (V / t + H), of a classifier 2 e B H
 ActivationBytes activation_bytes(const ModelShape& shape, const Config& config, int64_t tensor_size);
 
 // Bytes of weights, masters, gradients and two moments of the fullest rank, which are not free for activations: 16 a parameter in float32,

@@ -86,10 +86,6 @@ int64_t row_length(const ModelShape& shape, const Config& config) {
   return config.preprocessor.sequence_length > 0 ? config.preprocessor.sequence_length : std::max<int64_t>(1, shape.max_positions);
 }
 
-std::vector<Span> stage_layers(const ModelShape& shape, int64_t pipeline_size, const Config& config) {
-  return stage_layers(shape, plan_pipeline(pipeline_size, config), config);
-}
-
 std::vector<Span> stage_layers(const ModelShape& shape, const PipelinePlan& plan, const Config& config) {
   const int64_t num_stages = plan.num_stages();
   const auto& given = config.train.distributed.pipeline_layers;

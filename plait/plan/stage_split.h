@@ -33,8 +33,6 @@ std::vector<Span> split_layers_by_rank(int64_t num_layers, const std::vector<int
 // The split of a run: settings.pipeline_layers when given, else balanced: by stage, and where the plan has a table of its own by rank.
 // Error(kUsage) names pipeline_layers when it has another count than stages, an entry below 1, or another sum than L.
 std::vector<Span> stage_layers(const ModelShape& shape, const PipelinePlan& plan, const Config& config);
-// Of the plan that the settings make (not for schedule auto).
-std::vector<Span> stage_layers(const ModelShape& shape, int64_t pipeline_size, const Config& config);
 
 // Tokens a row as the run trains them: preprocessor.sequence_length or the model's limit.
 int64_t row_length(const ModelShape& shape, const Config& config);

@@ -75,8 +75,6 @@ struct FreeList {
 
 class CachingAllocator final : public c10::Allocator {
  public:
-  explicit CachingAllocator(const AllocatorOptions& options) : options_(options), arena_(options.huge_pages) {}
-
   c10::DataPtr allocate(size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override { return &deallocate; }
   void copy_data(void* destination, const void* source, size_t count) const override { default_copy_data(destination, source, count); }
@@ -105,7 +103,6 @@ class CachingAllocator final : public c10::Allocator {
   void count_allocation(int64_t bytes);
   size_t keep_limit() const;
 
-  AllocatorOptions options_;
   SizeClasses classes_;
   Arena arena_;
   std::mutex shared_mutex_;
@@ -200,7 +197,6 @@ void CachingAllocator::count_allocation(int64_t bytes) {
 }
 
 size_t CachingAllocator::keep_limit() const {
-  if (options_.max_cached_bytes > 0) return static_cast<size_t>(options_.max_cached_bytes);
   const int64_t live = live_.load(std::memory_order_relaxed), needed = needed_.load(std::memory_order_relaxed);
   return static_cast<size_t>(std::max<int64_t>(0, needed / 4 * 5 + (int64_t{64} << 20) - live));
 }
@@ -258,10 +254,10 @@ MemoryStats CachingAllocator::stats() {
 }  // namespace
 }  // namespace detail
 
-void install_caching_allocator(const AllocatorOptions& options) {
+void install_caching_allocator() {
   static std::once_flag once;
-  std::call_once(once, [&] {
-    auto* allocator = new detail::CachingAllocator(options);
+  std::call_once(once, [] {
+    auto* allocator = new detail::CachingAllocator();
     detail::installed().store(allocator);
     c10::SetCPUAllocator(allocator, /*priority=*/1);
   });

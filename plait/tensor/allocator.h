@@ -1,18 +1,13 @@
 // The caching CPU allocator of tensors: memory freed in one step serves the next, in huge pages, so that steady training touches no fresh
 // page. Large blocks are cut from 2 MiB-aligned segments (MADV_HUGEPAGE), best fit, neighbours merged when freed; small ones come from
-// per-thread caches by size class. Blocks are 64-byte aligned; a block's context is its data pointer, as c10 asks.
+// per-thread caches by size class. Blocks are 64-byte aligned; a block's context is its data pointer, as c10 asks. Free memory is kept for
+// later while live + kept stays below 5/4 of the live peak + 64 MiB; what is above goes back to the system.
 // Thread rule: any thread may allocate and free, also a block of another thread, also while the process ends.
 #pragma once
 
 #include <cstdint>
 
 namespace plait {
-
-struct AllocatorOptions {
-  // Free memory kept for later, bytes. 0: live + kept stays below 5/4 of the live peak + 64 MiB. What is above goes back to the system.
-  int64_t max_cached_bytes = 0;
-  bool huge_pages = true;
-};
 
 struct MemoryStats {
   int64_t live_bytes = 0;       // asked for and not freed, with what count_other_memory() was told
@@ -22,9 +17,9 @@ struct MemoryStats {
   int64_t num_allocations = 0;  // so far
 };
 
-// Makes it the process's CPU allocator. Call once, early in main(): tensors made before keep their own deleter. Later calls do nothing
-// (the first options stay). This is the one place that sets c10's registration point.
-void install_caching_allocator(const AllocatorOptions& options = {});
+// Makes it the process's CPU allocator. Call once, early in main(): tensors made before keep their own deleter. Later calls do nothing.
+// This is the one place that sets c10's registration point.
+void install_caching_allocator();
 bool caching_allocator_installed();
 
 // Counters of the whole process (all thread ranks). All zero when not installed.

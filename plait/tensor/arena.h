@@ -16,8 +16,6 @@ class Arena {
   static constexpr size_t kHugePage = size_t{2} << 20;
   static constexpr size_t kSegment = size_t{256} << 20;  // address space taken at once; resident only where touched
 
-  explicit Arena(bool huge_pages) : huge_pages_(huge_pages) {}
-
   // size: a multiple of kPage. Returns page-aligned memory, or nullptr when the system has none left.
   char* allocate(size_t size);
   // Returns the resident bytes of all free blocks now.
@@ -29,23 +27,22 @@ class Arena {
   size_t reserved_bytes();
 
  private:
-  // Free blocks never touch each other. `resident`: bytes of it that were used since the system last got them back.
-  struct FreeBlock {
-    size_t size = 0, resident = 0;
-  };
-  using FreeMap = std::map<char*, FreeBlock>;
+  using FreeMap = std::map<char*, size_t>;  // begin -> size; free blocks never touch each other
 
-  void insert_free(char* block, size_t size, size_t resident);
+  void insert_free(char* block, size_t size);
   FreeMap::iterator erase_free(FreeMap::iterator it);
+  void merge_free(char* block, size_t size);  // inserts it as one with the free blocks beside it
+  void add_cached(char* begin, char* end);
+  size_t remove_cached(char* begin, char* end);  // what of it was there
   bool add_segment(size_t size);
 
   std::mutex mutex_;
-  bool huge_pages_;
   FreeMap free_;
+  std::map<char*, char*> cached_ranges_;  // begin -> end: parts of free blocks that were used since the system last got them back
   std::set<std::pair<size_t, char*>> by_size_;
   char* top_ = nullptr;  // [top_, segment_end_): never used part of the newest segment
   char* segment_end_ = nullptr;
-  size_t cached_ = 0, reserved_ = 0;
+  size_t cached_ = 0, reserved_ = 0;  // cached_: of cached_ranges_
 };
 
 }  // namespace plait::detail

@@ -27,11 +27,12 @@ double layer_weights(const ModelShape& s) {
   return static_cast<double>(attention) + static_cast<double>((s.gated_ffn ? 3 : 2) * s.hidden_size * s.ffn_size);
 }
 
-std::vector<int64_t> segments_of(const TokenRow& row) {
-  auto end = static_cast<int64_t>(row.ids.size());
+// Lengths of a row's documents, in the first `end` tokens.
+std::vector<int64_t> segments_of(const TokenRow& row, int64_t end) {
   std::vector<int64_t> lengths;
   int64_t begin = 0;
   for (int32_t start : row.document_starts) {
+    if (start >= end) break;
     lengths.push_back(start - begin);
     begin = start;
   }
@@ -39,9 +40,7 @@ std::vector<int64_t> segments_of(const TokenRow& row) {
   return lengths;
 }
 
-double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
+double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -50,17 +49,18 @@ double step_flops(const ModelShape& shape, const HeadOptions& head, const Datase
   double products = 0, pairs = 0;
   for (int64_t id : row_ids) {
     TokenRow row = rows.row(id);
-    products += static_cast<double>(row.ids.size() * static_cast<size_t>(shape.num_layers)) * layer_weights(shape);
+    const int64_t num_tokens = count_kept_tokens(row, head.task);
+    products += static_cast<double>(num_tokens * shape.num_layers) * layer_weights(shape);
     if (classification) products += static_cast<double>(shape.hidden_size * (shape.hidden_size + head.num_labels));
     else products += static_cast<double>(count_targets(row, head.task)) * static_cast<double>(shape.vocab_size * shape.hidden_size);
-    for (int64_t length : segments_of(row))
+    for (int64_t length : segments_of(row, num_tokens))
       for (int64_t layer = 0; layer < shape.num_layers; ++layer) pairs += attention_pairs(shape, layer, length);
   }
   return 6 * products + 12 * static_cast<double>(shape.num_heads * shape.head_size) * pairs;
 }
 
-double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType type) {
-  using Clock = std::chrono::steady_clock;
+double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType type, const std::function<double()>& seconds) {
+  const std::function<double()> now = seconds ? seconds : steady_seconds;
   at::NoGradGuard no_grad;
   const int64_t size = device.is_cpu() ? 1024 : 8192;
   const int products = device.is_cpu() ? 1 : 20;  // between two looks at the clock
@@ -78,14 +78,15 @@ double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType t
   at::Tensor rates = at::zeros({4}, at::kDouble);
   for (int64_t window = 0; window < rates.numel(); ++window) {
     mesh.world().barrier();
-    auto begin = Clock::now(), end = begin;
+    const double begin = now();
+    double end = begin;
     int64_t done = 0;
-    while (seconds_between(begin, end) < 0.1) {
+    while (end - begin < 0.1) {
       multiply(window % 2 == 1);
       ++done;
-      end = Clock::now();
+      end = now();
     }
-    rates[window] = static_cast<double>(done) * flops / seconds_between(begin, end);
+    rates[window] = static_cast<double>(done) * flops / (end - begin);
   }
   rates = rates.to(device);
   mesh.world().all_reduce(rates)->wait();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "plait/comm/mesh.h"
@@ -22,7 +23,7 @@ namespace plait {
 double step_flops(const ModelShape& shape, const HeadOptions& head, const Dataset& rows, std::span<const int64_t> row_ids);
 
 // FLOP/s of square matrix products in `type`, all ranks at work at the same time, summed over them: the best of four windows of 0.1 s, two of
-// LibTorch's product and two of plait's own (tensor/matrix_product.h). Collective over the mesh.
-double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType type);
+// LibTorch's product and two of plait's own (tensor/matrix_product.h). Collective over the mesh. `seconds`: another clock, for tests.
+double measure_matrix_rate(const Mesh& mesh, at::Device device, at::ScalarType type, const std::function<double()>& seconds = {});
 
 }  // namespace plait

@@ -12,7 +12,8 @@ namespace plait {
 // Bytes of one rank. Collective over the world.
 double free_bytes_of_rank(const Mesh& mesh, at::Device device);
 
-// MemAvailable of a /proc/meminfo, at most what the control groups leave. 0 when the text does not say.
-int64_t available_bytes(const std::string& meminfo, int64_t left_by_groups);
+// MemAvailable of the machine whose /proc and /sys lie below `root` ("" = this one), at most what its control groups leave. 0 when it does
+// not say.
+int64_t available_bytes(const std::string& root);
 
 }  // namespace plait

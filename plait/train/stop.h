@@ -33,7 +33,7 @@ class StopAgreement {
   int64_t steps_since_ = 0, steps_until_ = 1;
 };
 
-// While it lives, a signal waits for the next agree_on_stop() instead of ending the process.
+// While it lives, a signal waits for the next call of StopAgreement instead of ending the process.
 class HeedStop {
  public:
   explicit HeedStop(StopRequest* stop) : stop_(stop) { set(true); }

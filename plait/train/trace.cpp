@@ -169,6 +169,7 @@ void StepTrace::after_step(int64_t step) {
 
 void StepTrace::finish() {
   if (!done_ && num_traced_ > 0) write();
+  else if (!done_) say_(cat("no trace was written: the run ended before step ", config_.first_step, " (train.profile.first_step)"));
   done_ = true;
 }
 

@@ -106,17 +106,18 @@ void TrainStep::compute_gradients(const StepInput& input, StepResult* result) {
 
 CompressionCost TrainStep::compression_cost(int64_t border_sent, int64_t border_saved) const {
   const ReductionCounts& own = model_.reducer->counts();
-  at::Tensor sums = at::empty({4}, at::kDouble);
+  at::Tensor sums = at::empty({5}, at::kDouble);
   double* p = sums.mutable_data_ptr<double>();
   p[0] = own.bytes_sent + static_cast<double>(border_sent);
   p[1] = own.bytes_saved + static_cast<double>(border_saved);
   p[2] = own.residual_squares;
   p[3] = own.value_squares;
+  p[4] = own.bytes_saved;
   sums = sums.to(model_.device);
   mesh_.world().all_reduce(sums)->wait();
   sums = sums.cpu();
   p = sums.mutable_data_ptr<double>();
-  CompressionCost cost{p[0], p[1], std::nullopt};
+  CompressionCost cost{p[0], p[1], p[4], std::nullopt};
   if (config_.train.comm.compression.algorithm != GradientCompression::kNone) cost.error = p[3] == 0 ? 0.0 : std::sqrt(p[2] / p[3]);
   return cost;
 }

@@ -21,8 +21,9 @@ struct StepInput {
 
 // Of a step with train.comm.compression, all ranks together; the same numbers on all of them.
 struct CompressionCost {
-  double bytes_sent = 0;   // gradients over the data axis and borders between pipeline stages, as messages on the wire
-  double bytes_saved = 0;  // what they would have been uncompressed, less that
+  double bytes_sent = 0;            // gradients over the data axis and borders between pipeline stages, as messages on the wire
+  double bytes_saved = 0;           // what they would have been uncompressed, less that
+  double gradient_bytes_saved = 0;  // of it: gradients
   // l2 norm of what the compressed gradients leave to the next step (with nccl: lose) over that of what they had to pass on.
   std::optional<double> error;  // none without compression of gradients
 };

@@ -42,18 +42,10 @@ Trainer::Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const s
     : in_(inputs), config_(inputs.config), mesh_(mesh), device_(device), say_(mesh.rank() == 0 ? say : [](const std::string&) {}),
       control_(control), fault_(read_fault()),
       plan_(plan_steps(inputs.train.size(), inputs.config.train.batch_size, inputs.config.train.max_epochs, inputs.config.train.max_steps)),
-      saved_(inputs.config.train, plan_), progress_(inputs.config.train, mesh.rank() == 0) {
-  build();
-  apply_fault(fault_, mesh.rank(), "start");
-  if (mesh.rank() == 0) metrics_ = std::make_unique<MetricsLog>(in_.config.train.work_dir + "/metrics.jsonl");
-  const std::string& events = in_.config.train.tensorboard.dir;
-  if (mesh.rank() == 0 && !events.empty()) events_ = std::make_unique<EventFile>(events);
-}
+      saved_(inputs.config.train, plan_), progress_(inputs.config.train, mesh.rank() == 0) {}
 
-void Trainer::build() {
-  trace_.reset();
-  step_.reset();
-  model_.reset();
+void Trainer::settle() {
+  if (settled_) return;
   model_ = load_model(in_, mesh_, device_, /*training=*/true, say_, &config_);
   step_ = std::make_unique<TrainStep>(config_, *model_, mesh_, plan_.num_steps, plan_.steps_per_epoch);
   if (mesh_.layout().pp_size > 1)
@@ -66,11 +58,10 @@ void Trainer::build() {
     step_->set_local_gradient_observer([this, now = int64_t{0}](ParameterStore& store) mutable {
       if (++now == fault_->step) store.flat_gradients().narrow(0, 0, 1).fill_(std::numeric_limits<double>::infinity());
     });
-}
-
-void Trainer::settle() {
-  if (changed_) build();
-  changed_ = false;
+  apply_fault(fault_, mesh_.rank(), "start");
+  if (mesh_.rank() == 0) metrics_ = std::make_unique<MetricsLog>(in_.config.train.work_dir + "/metrics.jsonl");
+  const std::string& events = in_.config.train.tensorboard.dir;
+  if (mesh_.rank() == 0 && !events.empty()) events_ = std::make_unique<EventFile>(events);
   settled_ = true;
 }
 
@@ -88,15 +79,15 @@ StepInput Trainer::step_input(const std::vector<int64_t>& rows, int64_t step) co
 
 // Settings that compress nothing of this model are legal, but hardly what was wished for.
 void Trainer::report_empty_compression(const CompressionCost& cost) {
-  const Config& config = in_.config;
-  const CommCompressionConfig& c = config.train.comm.compression;
+  const CommCompressionConfig& c = config_.train.comm.compression;
   const std::string at = "train.comm.compression.";
-  if (c.algorithm == GradientCompression::kNone || cost.bytes_saved > 0) return;
-  say_(cat(
-      "warning: ", at, "algorithm ", enum_word(c.algorithm), config.where(at + "algorithm"),
-      " saved no byte in step 1: all messages are below threshold_bytes ", c.threshold_bytes, config.where(at + "threshold_bytes"),
-      c.algorithm == GradientCompression::kPowerSGD ? cat(", or all matrices too small for rank ", c.rank, config.where(at + "rank")) : "",
-      "; lower ", c.algorithm == GradientCompression::kPowerSGD ? "one of them" : "it"));
+  auto where = [&](const char* setting) { return config_.where(at + setting); };
+  if (c.algorithm == GradientCompression::kNone || cost.gradient_bytes_saved > 0) return;
+  const bool low_rank = c.algorithm == GradientCompression::kPowerSGD;
+  say_(cat("warning: ", at, "algorithm ", enum_word(c.algorithm), where("algorithm"),
+           " saved no byte in step 1: all messages are below threshold_bytes ", c.threshold_bytes, where("threshold_bytes"),
+           low_rank ? cat(", or all matrices too small for rank ", c.rank, where("rank")) : "", "; lower ",
+           low_rank ? "one of them" : "it"));
 }
 
 void Trainer::write_step(int64_t step, const StepResult& r, const std::vector<int64_t>& rows, double flops) {

@@ -39,13 +39,14 @@ struct TrainSummary {
 
 class Trainer {
  public:
-  // Loads the weights. `say`: lines for people, called on rank 0 only. `control`: where the rank shows its step and phase, and is asked
-  // to stop.
+  // Reads nothing yet: the model is made, and its weights loaded, by the first of run(), model() and step(), when the calls below have been
+  // made. `say`: lines for people, called on rank 0 only. `control`: where the rank shows its step and phase, and is asked to stop.
   Trainer(const RunInputs& inputs, Mesh& mesh, at::Device device, const std::function<void(const std::string&)>& say,
           const RunControl& control = {});
 
   // The messages of this run, in the words of the settings; on every rank alike, before run(), model() and step(). They stand for settings:
-  // axis tensor_parallel | data_parallel, style p2p | collective | auto (train.comm.priority).
+  // axis tensor_parallel | data_parallel, style p2p | collective | auto (train.comm.priority). On CUDA the priority of an axis's streams is
+  // fixed when its groups connect: RendezvousOptions::urgent_groups, which the program fills from the settings.
   void set_comm_priority(const std::string& axis, const std::string& style);
   // none | bf16 | fp16 | fp8 | powersgd | topk | nccl, for gradient buckets of at least `threshold_bytes` (train.comm.compression).
   // Both: Error(kUsage) for a word nobody knows, with the known ones; for what contradicts other settings; and when it comes too late.
@@ -59,11 +60,10 @@ class Trainer {
   TrainStep& step() { return settle(), *step_; }
 
  private:
-  // Model and step as config_ says.
-  void build();
-  // Builds anew when a call has changed the messages; from here on it is too late for them.
+  // Makes model and step as config_ says, once; from here on it is too late for calls.
   void settle();
-  void change_messages(const std::string& call, const std::string& setting, const CommConfig& wish);
+  // `settings`: what the call `call` stands for.
+  void change_messages(const std::string& call, const std::vector<std::string>& settings, const CommConfig& wish);
   bool stops(int signal, int64_t step);
   void train_one_step(int64_t step, EpochOrder& order);
   bool evaluation_due(int64_t step) const;
@@ -77,7 +77,7 @@ class Trainer {
 
   const RunInputs& in_;
   Config config_;  // in_.config, with the messages that were asked for by calls
-  bool changed_ = false, settled_ = false;
+  bool settled_ = false;
   Mesh& mesh_;
   at::Device device_;
   std::function<void(const std::string&)> say_;
@@ -96,7 +96,6 @@ class Trainer {
   SavedWeights saved_;
   Progress progress_;
   TrainSummary summary_;
-  int64_t evaluated_step_ = -1;
 };
 
 }  // namespace plait

@@ -21,11 +21,11 @@ E word_of_call(const std::string& call, const char* what, const std::string& wor
 
 }  // namespace
 
-void Trainer::change_messages(const std::string& call, const std::string& setting, const CommConfig& wish) {
+void Trainer::change_messages(const std::string& call, const std::vector<std::string>& settings, const CommConfig& wish) {
   if (settled_) throw_error(ExitCode::kUsage, call, " comes too late: it must stand before run(), model() and step()");
   Config changed = config_;
   changed.train.comm = wish;
-  changed.origin[setting] = call;
+  for (const auto& setting : settings) changed.origin[setting] = call;
   validate(changed);
   std::vector<std::string> notices, known;
   report_messages_without_effect(config_, &known);
@@ -33,11 +33,10 @@ void Trainer::change_messages(const std::string& call, const std::string& settin
   for (const auto& line : notices)
     if (std::find(known.begin(), known.end(), line) == known.end()) say_(line);
   config_ = std::move(changed);
-  changed_ = true;
 }
 
 void Trainer::set_comm_priority(const std::string& axis, const std::string& style) {
-  const std::string call = "set_comm_priority", setting = "train.comm.priority." + axis;
+  const std::string call = "set_comm_priority";
   CommConfig wish = config_.train.comm;
   const auto value = word_of_call<CommStyle>(call, "style", style);
   if (axis == "tensor_parallel") wish.priority.tensor_parallel = value;
@@ -45,7 +44,11 @@ void Trainer::set_comm_priority(const std::string& axis, const std::string& styl
   else
     throw_error(ExitCode::kUsage, call, ": axis ", axis, " is not one of tensor_parallel, data_parallel",
                 axis == "pipeline_parallel" ? "; messages between pipeline stages are always point to point" : "");
-  change_messages(call, setting, wish);
+  change_messages(call, {"train.comm.priority." + axis}, wish);
+  const int64_t ranks = axis == "tensor_parallel" ? mesh_.layout().tp_size : mesh_.layout().dp_size;
+  if (value == CommStyle::kP2P && !device_.is_cpu() && ranks > 1)
+    say_(cat(call, ": streams keep the priority they got when the ranks connected; the setting train.comm.priority.", axis,
+             " (RendezvousOptions::urgent_groups) is there in time to raise it"));
 }
 
 void Trainer::enable_comm_compression(const std::string& algorithm, int64_t threshold_bytes) {
@@ -57,7 +60,7 @@ void Trainer::enable_comm_compression(const std::string& algorithm, int64_t thre
   // What the settings file says of another algorithm goes with it.
   if (wish.compression.algorithm != GradientCompression::kPowerSGD) wish.compression.rank = defaults.rank;
   if (wish.compression.algorithm != GradientCompression::kTopK) wish.compression.ratio = defaults.ratio;
-  change_messages(call, "train.comm.compression.algorithm", wish);
+  change_messages(call, {"train.comm.compression.algorithm", "train.comm.compression.threshold_bytes"}, wish);
 }
 
 }  // namespace plait

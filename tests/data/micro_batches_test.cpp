@@ -176,6 +176,7 @@ TEST(MicroBatches, CountsAgree) {
     int64_t in_tensor = (batch.targets != kIgnoredTarget).sum().item<int64_t>();
     ASSERT_EQ(batch.num_targets, in_tensor);
     ASSERT_EQ(2 * count_targets(row, kLm), in_tensor);
+    ASSERT_EQ(2 * count_kept_tokens(row, kLm), batch.num_tokens());
     ASSERT_EQ(batch.segment_offsets.back(), batch.row_offsets.back());
   }
 }

@@ -89,6 +89,7 @@ class Snippets(unittest.TestCase):
         mark = "--- end of command ---"
         script = "".join(f"{command}\n__code=$?; echo '{mark}'; (exit $__code)\n" for command, _ in commands)
         outputs = self.shell(script).stdout.split(mark + "\n")
+        self.assertEqual(len(outputs), len(commands) + 1, f"the shell ended before its last command; it printed\n{mark.join(outputs)}")
         for (command, expected), output in zip(commands, outputs):
             if output and not output.endswith("\n"):
                 output += "\n"

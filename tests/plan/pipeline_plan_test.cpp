@@ -154,10 +154,10 @@ TEST(StageSplitOfAV, TheSumOfARankCounts) {
   // A head worth two layers: rank 0 gets 3 layers beside it, rank 1 five.
   EXPECT_EQ(sizes(split_layers_by_rank(8, {0, 1, 1, 0}, {0, 1, 2})), (std::vector<int64_t>{2, 3, 2, 1}));
   Config config = config_with(ScheduleKind::kZeroBubbleV, 2);
-  EXPECT_EQ(stage_layers(decoder(8), 2, config).size(), 4u);
-  EXPECT_THROW(stage_layers(decoder(3), 2, config), Error);
+  EXPECT_EQ(stage_layers(decoder(8), plan_pipeline(2, config), config).size(), 4u);
+  EXPECT_THROW(stage_layers(decoder(3), plan_pipeline(2, config), config), Error);
   config.train.distributed.pipeline_layers = {1, 2, 3, 2};
-  EXPECT_EQ(sizes(stage_layers(decoder(8), 2, config)), (std::vector<int64_t>{1, 2, 3, 2}));
+  EXPECT_EQ(sizes(stage_layers(decoder(8), plan_pipeline(2, config), config)), (std::vector<int64_t>{1, 2, 3, 2}));
 }
 
 TEST(LayoutCheckOfAV, TwoStagesARank) {
@@ -185,8 +185,13 @@ TEST(ActivationBytes, FollowTheFormula) {
   config.train.dtype = DType::kBFloat16;
   ActivationBytes split = activation_bytes(shape, config, 2);
   EXPECT_DOUBLE_EQ(split.layer, 1.1 * (2 * T * (4 * H + 2 * q + 2 * k + 3 * f) / 2 + 4 * N * T / 2));
+  EXPECT_DOUBLE_EQ(split.layer_weights, 2 * T * (4 * H + (2 * q + 2 * k + 3 * f) / 2)) << "gathered rows are whole";
+  EXPECT_DOUBLE_EQ(split.head, T * (4 * V / 2 + 2 * 2 * H)) << "the loss is float32";
+  EXPECT_DOUBLE_EQ(split.head_weights, 2 * T * (V / 2 + H));
   config.train.dropout = 0.1;
-  EXPECT_DOUBLE_EQ(activation_bytes(shape, config, 1).layer, 1.1 * (2 * T * (5 * H + 2 * q + 2 * k + 3 * f) + 5 * N * 3 * 32 * 32));
+  EXPECT_DOUBLE_EQ(activation_bytes(shape, config, 1).layer, 1.1 * (2 * T * (5 * H + 2 * q + 2 * k + 3 * f) + 8 * N * 3 * 32 * 32));
+  config.train.dtype = DType::kFloat64;
+  EXPECT_DOUBLE_EQ(activation_bytes(shape, config, 1).layer, 1.1 * (8 * T * (5 * H + 2 * q + 2 * k + 3 * f) + 16 * N * 3 * 32 * 32));
 }
 
 TEST(StateBytes, CountsTheFullestRank) {

@@ -1,9 +1,9 @@
 // check_schedule's clock against a second simulator, written apart from it: it knows only the text form and plays the messages as an event
-// list. Action times are not one cost a stage but drawn (or given) one by one, as measurements are; the prediction from their means must
-// come within 10 % of what the single times give.
+// list. Action times are not one cost a stage but drawn (or measured) one by one; the prediction from their means is held against what the
+// single times give.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <array>
 #include <map>
 #include <queue>
 #include <sstream>
@@ -126,14 +126,7 @@ ScheduleReport predicted(const Schedule& schedule, const Played& played, double 
   return check_schedule(schedule, cost);
 }
 
-void expect_within_tenth(const Schedule& schedule, const ActionSeconds& seconds, double send_seconds) {
-  Played played = Player(to_text(schedule), seconds, send_seconds).play();
-  ScheduleReport report = predicted(schedule, played, send_seconds);
-  std::string what = cat(schedule.name, " pp ", schedule.pp_size, " m ", schedule.num_micro_batches);
-  ASSERT_TRUE(report.complete) << report.problem;
-  EXPECT_NEAR(played.makespan, report.makespan, 0.1 * report.makespan) << what;
-  EXPECT_NEAR(1 - played.bubble, 1 - report.bubble, 0.1 * (1 - report.bubble)) << what;
-}
+std::string what_of(const Schedule& schedule) { return cat(schedule.name, " pp ", schedule.pp_size, " m ", schedule.num_micro_batches); }
 
 constexpr ScheduleKind kKinds[] = {ScheduleKind::kGPipe,        ScheduleKind::k1F1B,         ScheduleKind::kInterleaved1F1B,
                                    ScheduleKind::kZeroBubbleH1, ScheduleKind::kZeroBubbleH2, ScheduleKind::kZeroBubbleV};
@@ -157,8 +150,8 @@ TEST(ScheduleReplay, TwoSimulatorsAgreeExactly) {
         }
 }
 
-// Times that scatter by up to 20 % around their stage's, as those of a run do.
-TEST(ScheduleReplay, SingleTimesOfFourRanksAreWithinATenthOfThePrediction) {
+// Times drawn up to 20 % around their stage's: length and busy share, not the bubble, which such scatter alone can double where it is small.
+TEST(ScheduleReplay, LengthOfDrawnTimesIsWithinATenthOfThePrediction) {
   for (ScheduleKind kind : kKinds)
     for (int64_t m : {4, 8, 16})
       for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -167,34 +160,83 @@ TEST(ScheduleReplay, SingleTimesOfFourRanksAreWithinATenthOfThePrediction) {
           double unit = static_cast<double>(mix64(key) >> 11) * 0x1.0p-53;
           return (letter == 'F' ? 1.0 : letter == 'W' ? 1.0 : kind >= ScheduleKind::kZeroBubbleH1 ? 1.1 : 2.1) * (0.8 + 0.4 * unit);
         };
-        expect_within_tenth(make_schedule(kind, 4, chunks_of(kind), m), seconds, 0.05);
+        Schedule schedule = make_schedule(kind, 4, chunks_of(kind), m);
+        Played played = Player(to_text(schedule), seconds, 0.05).play();
+        ScheduleReport report = predicted(schedule, played, 0.05);
+        ASSERT_TRUE(report.complete) << report.problem;
+        EXPECT_NEAR(played.makespan, report.makespan, 0.1 * report.makespan) << what_of(schedule);
+        EXPECT_NEAR(1 - played.bubble, 1 - report.bubble, 0.1 * (1 - report.bubble)) << what_of(schedule);
       }
 }
 
-// Milliseconds of plait train itself: the four stages of a GPT-2 shape (8 layers of 256, the head on the last) on one rank, so that each action
-// had a core to itself (custom schedule of 1 rank x 4 stages; 4 x 128 tokens a micro-batch; the better of two traced steps). The machine was
-// busy: the times scatter by a quarter.
-TEST(ScheduleReplay, MeasuredTimesOfFourStages) {
-  const double forward[4][8] = {{300.52, 314.55, 263.11, 301.11, 274.13, 272.67, 328.46, 314.07},
-                                {329.50, 310.18, 345.88, 273.16, 346.71, 370.68, 286.12, 269.82},
-                                {238.03, 351.15, 264.06, 325.83, 345.90, 300.47, 258.88, 326.24},
-                                {444.75, 459.12, 447.66, 416.21, 406.73, 425.83, 361.90, 363.90}};
-  const double backward[4][8] = {{338.16, 392.80, 334.77, 280.50, 351.28, 251.58, 330.75, 329.01},
-                                 {270.41, 427.31, 375.75, 394.46, 393.36, 377.91, 329.75, 296.80},
-                                 {355.33, 399.23, 326.26, 257.33, 248.99, 253.25, 333.41, 372.12},
-                                 {412.54, 506.66, 433.39, 377.96, 374.69, 367.94, 346.53, 406.17}};
-  const double weight[4][8] = {{260.91, 259.96, 214.35, 173.84, 194.17, 224.36, 236.78, 260.38},
-                               {268.35, 242.50, 222.54, 236.10, 240.21, 240.49, 167.12, 291.79},
-                               {227.94, 350.78, 258.14, 233.74, 238.47, 252.60, 206.13, 269.66},
-                               {357.04, 338.71, 292.51, 341.92, 312.24, 270.94, 304.11, 274.72}};
-  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1, ScheduleKind::kZeroBubbleH2}) {
-    bool defers = kind >= ScheduleKind::kZeroBubbleH1;
-    auto milliseconds = [&](int64_t stage, char letter, int64_t m) {
-      if (letter == 'F') return forward[stage][m];
-      if (letter == 'W') return weight[stage][m];
-      return backward[stage][m] + (defers ? 0.0 : weight[stage][m]);
+// Milliseconds of each stage's actions, by micro-batch.
+struct ActionTimes {
+  std::vector<std::array<double, 8>> forward, backward, weight;
+};
+
+// Of plait train itself, taken apart from any pipeline: all stages of a GPT-2 shape (8 layers of 256, the head on the last stage; 4 x 128
+// tokens a micro-batch) on one rank with one thread, a custom schedule of 1 rank x 4 and 1 rank x 8 stages; the shortest of six traced steps.
+const ActionTimes kFourStages = {{// forward
+                                  {17.63, 17.81, 17.79, 17.62, 17.72, 17.72, 17.68, 17.77},
+                                  {16.99, 17.04, 17.10, 16.98, 16.99, 17.16, 17.03, 17.18},
+                                  {16.95, 17.06, 17.01, 16.96, 17.08, 17.22, 16.88, 19.16},
+                                  {22.80, 22.93, 23.08, 22.98, 23.69, 23.16, 22.67, 22.81}},
+                                 {// backward
+                                  {19.79, 19.65, 19.58, 19.47, 19.36, 19.39, 19.39, 20.02},
+                                  {19.19, 19.26, 19.19, 19.17, 19.09, 19.74, 19.41, 19.63},
+                                  {28.88, 19.43, 19.29, 19.01, 19.29, 19.44, 19.12, 19.49},
+                                  {24.28, 24.48, 24.43, 24.47, 24.28, 24.82, 24.29, 24.44}},
+                                 {// weight
+                                  {15.64, 15.77, 15.70, 15.70, 15.62, 15.57, 15.58, 15.81},
+                                  {15.73, 15.80, 15.86, 15.67, 15.64, 16.00, 15.69, 15.80},
+                                  {17.23, 15.89, 15.74, 15.64, 15.67, 15.92, 15.64, 15.80},
+                                  {20.62, 20.61, 20.64, 20.59, 20.67, 20.72, 20.69, 20.58}}};
+const ActionTimes kEightStages = {{// forward
+                                   {9.25, 9.32, 9.16, 9.37, 9.12, 9.15, 9.31, 9.32},
+                                   {8.75, 8.52, 8.58, 8.59, 8.68, 8.54, 8.95, 8.75},
+                                   {8.62, 8.50, 8.53, 8.50, 8.57, 8.54, 8.75, 8.83},
+                                   {8.57, 8.56, 8.73, 9.56, 8.50, 8.82, 8.59, 8.72},
+                                   {8.47, 8.51, 8.63, 8.68, 8.55, 8.62, 8.56, 8.55},
+                                   {8.50, 8.53, 8.55, 8.51, 8.54, 8.66, 8.58, 8.54},
+                                   {8.51, 8.61, 8.57, 8.57, 8.53, 8.61, 8.70, 8.66},
+                                   {14.41, 14.56, 16.16, 14.48, 14.47, 14.57, 14.53, 14.54}},
+                                  {// backward
+                                   {11.17, 9.89, 10.27, 9.81, 10.03, 10.04, 10.84, 10.31},
+                                   {9.62, 9.65, 10.16, 9.69, 9.64, 9.82, 9.95, 9.93},
+                                   {9.71, 9.60, 9.60, 9.64, 9.81, 9.87, 10.07, 9.75},
+                                   {9.71, 9.60, 9.67, 9.63, 10.21, 9.94, 10.21, 9.68},
+                                   {9.62, 9.62, 9.72, 9.63, 9.80, 10.12, 9.93, 12.90},
+                                   {9.81, 9.64, 10.33, 9.73, 9.67, 9.78, 9.93, 9.74},
+                                   {9.68, 9.67, 10.92, 9.69, 9.98, 9.81, 10.18, 10.19},
+                                   {15.07, 15.16, 16.45, 15.20, 14.92, 15.96, 15.39, 15.10}},
+                                  {// weight
+                                   {7.93, 7.80, 7.80, 7.73, 7.83, 7.89, 8.08, 7.89},
+                                   {7.91, 7.82, 7.94, 7.72, 7.84, 7.89, 7.99, 7.90},
+                                   {7.88, 7.74, 7.72, 7.67, 7.78, 7.91, 7.84, 7.90},
+                                   {7.79, 7.71, 7.80, 7.79, 7.92, 7.89, 7.92, 7.87},
+                                   {7.79, 7.69, 8.13, 7.71, 7.84, 8.00, 7.90, 7.98},
+                                   {7.72, 7.76, 7.80, 7.78, 7.80, 7.92, 8.03, 7.85},
+                                   {7.76, 7.76, 8.49, 7.82, 7.83, 7.79, 7.95, 7.83},
+                                   {12.82, 12.99, 13.92, 12.93, 13.05, 13.17, 13.26, 13.32}}};
+
+// With these times, four ranks idle as the prediction from their means says.
+TEST(ScheduleReplay, MeasuredTimesOfFourRanks) {
+  for (ScheduleKind kind : kKinds) {
+    const bool two_a_rank = kind == ScheduleKind::kInterleaved1F1B || kind == ScheduleKind::kZeroBubbleV;
+    const ActionTimes& times = two_a_rank ? kEightStages : kFourStages;
+    const bool defers = kind >= ScheduleKind::kZeroBubbleH1;
+    auto milliseconds = [&](int64_t stage, char letter, int64_t micro_batch) {
+      const auto s = static_cast<size_t>(stage), m = static_cast<size_t>(micro_batch);
+      if (letter == 'F') return times.forward[s][m];
+      if (letter == 'W') return times.weight[s][m];
+      return times.backward[s][m] + (defers ? 0.0 : times.weight[s][m]);
     };
-    expect_within_tenth(make_schedule(kind, 4, 1, 8), milliseconds, 1.0);
+    Schedule schedule = make_schedule(kind, 4, two_a_rank ? 2 : 1, 8);
+    Played played = Player(to_text(schedule), milliseconds, 0.3).play();
+    ScheduleReport report = predicted(schedule, played, 0.3);
+    ASSERT_TRUE(report.complete) << report.problem;
+    EXPECT_NEAR(played.makespan, report.makespan, 0.1 * report.makespan) << what_of(schedule);
+    EXPECT_NEAR(played.bubble, report.bubble, 0.1 * report.bubble) << what_of(schedule);
   }
 }
 

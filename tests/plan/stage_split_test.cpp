@@ -105,12 +105,12 @@ TEST(StageSplit, CostCountsTheWeightsATokenMeets) {
 TEST(StageSplit, TheSplitOfARunIsTheGivenOneOrBalanced) {
   ModelShape shape = llama_shape();
   Config config;
-  EXPECT_EQ(sizes_of(stage_layers(shape, 2, config)), (Sizes{3, 2}));
+  EXPECT_EQ(sizes_of(stage_layers(shape, plan_pipeline(2, config), config)), (Sizes{3, 2}));
   config.train.distributed.virtual_pipeline_size = 2;
-  EXPECT_EQ(sizes_of(stage_layers(shape, 2, config)).size(), 4u);
+  EXPECT_EQ(sizes_of(stage_layers(shape, plan_pipeline(2, config), config)).size(), 4u);
   config.train.distributed.virtual_pipeline_size = 1;
   config.train.distributed.pipeline_layers = {1, 4};
-  EXPECT_EQ(sizes_of(stage_layers(shape, 2, config)), (Sizes{1, 4}));
+  EXPECT_EQ(sizes_of(stage_layers(shape, plan_pipeline(2, config), config)), (Sizes{1, 4}));
 }
 
 TEST(StageSplit, GivenLayersThatDoNotMatchAreRefused) {
@@ -119,7 +119,7 @@ TEST(StageSplit, GivenLayersThatDoNotMatchAreRefused) {
     config.train.distributed.pipeline_layers = given;
     config.origin["train.distributed.pipeline_layers"] = "run.yaml:7";
     try {
-      stage_layers(llama_shape(), pp, config);
+      stage_layers(llama_shape(), plan_pipeline(pp, config), config);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kUsage);
       return error.what();

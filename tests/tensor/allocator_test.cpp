@@ -83,6 +83,33 @@ TEST_F(Allocator, KeepsNoMoreThanWasNeeded) {
   }
 }
 
+// Memory of tensors that was made elsewhere counts as used, but not in what is worth keeping.
+TEST_F(Allocator, OtherMemoryIsLiveButNotKeptFor) {
+  constexpr int64_t kOther = int64_t{1} << 30;
+  release_cached_memory();
+  reset_peak_memory();
+  const MemoryStats before = memory_stats();
+  { at::Tensor large = at::ones({25 << 20}, at::kFloat); }
+  const int64_t kept = memory_stats().cached_bytes;
+  EXPECT_GT(kept, 0);
+  count_other_memory(kOther);
+  EXPECT_EQ(memory_stats().live_bytes, before.live_bytes + kOther);
+  EXPECT_EQ(memory_stats().peak_bytes, before.live_bytes + kOther);
+  EXPECT_EQ(memory_stats().num_allocations, before.num_allocations + 1);
+  {
+    at::Tensor more = at::ones({1000}, at::kFloat);
+    EXPECT_EQ(memory_stats().live_bytes, before.live_bytes + kOther + 4000);
+    EXPECT_EQ(memory_stats().peak_bytes, before.live_bytes + kOther + 4000) << "the two count together";
+  }
+  { at::Tensor again = at::ones({25 << 20}, at::kFloat); }
+  EXPECT_EQ(memory_stats().cached_bytes, kept) << "what is kept does not go for its sake";
+  count_other_memory(-kOther);
+  EXPECT_EQ(memory_stats().live_bytes, before.live_bytes);
+  EXPECT_EQ(memory_stats().peak_bytes, before.live_bytes + kOther + (int64_t{100} << 20)) << "of the large tensor beside it";
+  reset_peak_memory();
+  EXPECT_EQ(memory_stats().peak_bytes, before.live_bytes);
+}
+
 TEST_F(Allocator, ThreadsFreeEachOthersBlocks) {
   constexpr int kThreads = 4, kRounds = 4000;
   struct Box {
@@ -131,7 +158,7 @@ TEST_F(Allocator, TensorsMayOutliveEverything) {
 
 TEST(Arena, MergesNeighboursAndReusesBestFit) {
   constexpr size_t kPage = detail::Arena::kPage;
-  detail::Arena arena(true);
+  detail::Arena arena;
   char* a = arena.allocate(4 * kPage);
   char* b = arena.allocate(2 * kPage);
   char* c = arena.allocate(4 * kPage);
@@ -159,6 +186,39 @@ TEST(Arena, MergesNeighboursAndReusesBestFit) {
   char* huge = arena.allocate(detail::Arena::kSegment + kPage);
   ASSERT_NE(huge, nullptr);
   EXPECT_GT(arena.reserved_bytes(), 2 * detail::Arena::kSegment);
+}
+
+// Cutting a block of which only the end holds pages: those still count, and go back when asked.
+TEST(Arena, NoResidentPageIsForgotten) {
+  constexpr size_t kPage = detail::Arena::kPage, kX = 100 * kPage, kY = 50 * kPage;
+  detail::Arena arena;
+  char* x = arena.allocate(kX);
+  char* y = arena.allocate(kY);
+  arena.allocate(kPage);  // in use: the two do not grow into what was never used
+  std::memset(x, 1, kX + kY);
+  arena.free(x, kX);
+  arena.trim(0);
+  arena.free(y, kY);
+  EXPECT_EQ(arena.cached_bytes(), kY);
+  EXPECT_EQ(arena.allocate(kX), x);
+  EXPECT_EQ(arena.cached_bytes(), kY);
+  arena.trim(0);
+  EXPECT_EQ(arena.cached_bytes(), 0u);
+  EXPECT_EQ(arena.allocate(kY), y);
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[kY - 1], 0);
+}
+
+// What was never used of a segment becomes one with the free block before it.
+TEST(Arena, TheRestOfASegmentMergesToo) {
+  constexpr size_t kMiB = size_t{1} << 20, kSegment = detail::Arena::kSegment;
+  detail::Arena arena;
+  arena.allocate(kSegment - 66 * kMiB);
+  char* last = arena.allocate(10 * kMiB);
+  arena.free(last, 10 * kMiB);
+  ASSERT_NE(arena.allocate(100 * kMiB), nullptr);  // another segment
+  EXPECT_EQ(arena.reserved_bytes(), 2 * kSegment);
+  EXPECT_EQ(arena.allocate(66 * kMiB), last);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "plait/config/enum_names.h"
+#include "plait/plan/schedule_choice.h"
 #include "tests/train/layout_case.h"
 
 namespace plait::testing {
@@ -163,8 +164,19 @@ TEST(Pipeline, SchedulesOfFiles) {
 TEST(Pipeline, AutoChoosesAlikeOnAllRanks) {
   Samples samples = d0_samples(61);
   RunRecord reference = run_layout(scheduled(ScheduleKind::k1F1B, 1), t0_shape(9), {1, 1, 1}, samples, 2);
-  for (const auto& layout : {grid(1, 1, 2), grid(2, 1, 3), grid(1, 2, 4)}) {
+  int leaner = 0;
+  for (const auto& [layout, little] : {std::pair{grid(1, 1, 2), false},
+                                       {grid(1, 1, 2), true},
+                                       {grid(2, 1, 3), false},
+                                       {grid(2, 1, 3), true},
+                                       {grid(1, 2, 4), false},
+                                       {grid(1, 2, 4), true}}) {
     Config config = scheduled(ScheduleKind::kAuto, 5);
+    const ScheduleCandidate shortest = choose_schedule(t0_shape(9), layout, config, false, 1e15).taken;
+    const ScheduleCandidate leanest = choose_schedule(t0_shape(9), layout, config, false, 0).taken;
+    if (little) config.train.distributed.pipeline_memory_bytes = static_cast<int64_t>(leanest.peak_bytes) + 1;
+    const ScheduleCandidate want = little ? leanest : shortest;
+    if (leanest.peak_bytes < shortest.peak_bytes) ++leaner;
     std::mutex mutex;
     std::set<std::string> seen;
     Hooks hooks;
@@ -172,12 +184,15 @@ TEST(Pipeline, AutoChoosesAlikeOnAllRanks) {
       std::lock_guard lock(mutex);
       ASSERT_EQ(model.notices.size(), 2u);
       seen.insert(model.notices[0]);
+      EXPECT_EQ(model.pipeline.kind(), want.kind) << name_of(layout) << " " << little;
+      EXPECT_EQ(model.pipeline.stages_a_rank(), want.stages_a_rank) << name_of(layout) << " " << little;
       EXPECT_EQ(cat("schedule auto: takes ", enum_word(model.pipeline.kind())),
                 model.notices[0].substr(0, model.notices[0].find_first_of(", ", 21)));
     };
     expect_same_run(run_layout(config, t0_shape(9), layout, samples, 2, hooks), reference, 1e-10, 1e-10, name_of(layout));
     EXPECT_EQ(seen.size(), 1u);
   }
+  EXPECT_GT(leaner, 0) << "little memory changes something";
 }
 
 // Interleaving with every other axis, and with more chunks a rank.

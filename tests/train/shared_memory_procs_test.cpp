@@ -11,6 +11,8 @@
 
 #include "plait/base/random.h"
 #include "plait/comm/launch.h"
+#include "plait/comm/shared_buffer.h"
+#include "plait/tensor/allocator.h"
 #include "tests/comm/process_ranks.h"
 #include "tests/train/layout_case.h"
 
@@ -139,6 +141,54 @@ TEST(SharedMemory, ProcessesTrainAsThreads) {
     }
   }
   ::munmap(memory, bytes);
+}
+
+// What a run reports as its memory is the same whether gradients lie in memory that the others read or in the rank's own.
+TEST(SharedMemory, GradientsCountWhereverTheyLie) {
+  struct Counted {
+    int64_t of_tensor, of_model, gradients, left;
+  };
+  void* memory = ::mmap(nullptr, 4 * sizeof(Counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* counted = static_cast<Counted*>(memory);  // [backend][rank]
+  const MeshLayout layout = grid(2, 1, 1);
+  for (int shared = 0; shared < 2; ++shared) {
+    Listener listener;
+    expect_fine(run_processes(
+        2,
+        [&](int rank) {
+          at::set_num_threads(1);
+          install_caching_allocator();
+          auto options = options_of(rank, 2, listener, std::chrono::seconds(60));
+          options.backend = shared ? "shm" : "gloo";
+          auto mesh = connect_mesh(layout, options);
+          Counted& own = counted[2 * shared + rank];
+          const int64_t before = memory_stats().live_bytes;
+          at::Tensor tensor = shared_zeros(mesh->data(), 100000, at::kFloat);
+          if (in_shared_memory(tensor.const_data_ptr()) != (shared == 1)) throw std::runtime_error("lies elsewhere");
+          own.of_tensor = memory_stats().live_bytes - before;
+          if (memory_stats().peak_bytes < before + own.of_tensor) throw std::runtime_error("peak");
+          tensor.reset();
+          const Config config = config_for(layout);
+          auto model = parallelize(config, wide_shape(), HeadOptions{config.task, 0, 0}, *mesh, at::kCPU, {.all_random = true});
+          own.of_model = memory_stats().live_bytes - before;
+          own.gradients = static_cast<int64_t>(model->store.flat_gradients().nbytes());
+          model.reset();
+          own.left = memory_stats().live_bytes - before;
+          mesh->world().barrier();
+        },
+        std::chrono::seconds(120)));
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const Counted &gloo = counted[rank], &shm = counted[2 + rank];
+    EXPECT_EQ(shm.of_tensor, 400000);
+    EXPECT_EQ(gloo.of_tensor, 400000);
+    EXPECT_GT(shm.gradients, 100000);
+    EXPECT_EQ(shm.gradients, gloo.gradients);
+    EXPECT_NEAR(static_cast<double>(shm.of_model), static_cast<double>(gloo.of_model), 0.1 * static_cast<double>(shm.gradients));
+    EXPECT_LT(shm.left, shm.gradients / 10);
+  }
+  ::munmap(memory, 4 * sizeof(Counted));
 }
 
 }  // namespace

@@ -127,5 +127,28 @@ TEST(Trace, ARunThatIsTooShortIsRefused) {
   });
 }
 
+TEST(Trace, ARunThatEndsBeforeItsFirstStepSaysSo) {
+  run_thread_ranks({1, 1, 1}, [](Mesh& mesh) {
+    Config config;
+    config.train.profile.trace_file = "trace.json";
+    config.train.profile.first_step = 5;
+    StepProfiler profiler;
+    std::vector<std::string> lines;
+    auto keep = [&](const std::string& line) { lines.push_back(line); };
+    StepTrace trace(config, 9, profiler, mesh, keep);
+    for (int64_t step = 1; step <= 3; ++step) {
+      trace.before_step(step);
+      trace.after_step(step);
+    }
+    trace.finish();
+    trace.finish();
+    expect(lines == std::vector<std::string>{"no trace was written: the run ended before step 5 (train.profile.first_step)"}, join(lines));
+    config.train.profile.trace_file.clear();
+    StepTrace none(config, 9, profiler, mesh, keep);
+    none.finish();
+    expect(lines.size() == 1, join(lines));
+  });
+}
+
 }  // namespace
 }  // namespace plait

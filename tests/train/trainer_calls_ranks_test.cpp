@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 
@@ -41,6 +42,16 @@ class TrainerCalls : public ::testing::Test {
     });
     return loss;
   }
+  // What rank 0 says in a run.
+  std::vector<std::string> said(const RunInputs& in, const std::function<void(Trainer&)>& prepare) const {
+    std::vector<std::string> lines;
+    run_thread_ranks(in.layout, [&](Mesh& mesh) {
+      Trainer trainer(in, mesh, at::kCPU, [&](const std::string& line) { lines.push_back(line); });
+      prepare(trainer);
+      trainer.run();
+    });
+    return lines;
+  }
   static void quiet(const std::string&) {}
 
   std::filesystem::path folder_;
@@ -72,6 +83,37 @@ TEST_F(TrainerCalls, DoWhatTheSettingsDo) {
   double off = last_loss(inputs({{"train.comm.compression.algorithm", "powersgd"}, {"train.comm.compression.rank", "2"}}),
                          [](Trainer& trainer) { trainer.enable_comm_compression("none"); });
   EXPECT_EQ(off, plain);
+}
+
+int64_t count_of(const std::vector<std::string>& lines, const std::string& piece) {
+  return std::count_if(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(piece) != std::string::npos; });
+}
+
+// Built once however many calls come before: schedule auto would else see the first model's memory as used.
+TEST_F(TrainerCalls, ModelIsMadeOnce) {
+  auto lines = said(inputs({{"train.distributed.schedule", "auto"}}), [](Trainer& trainer) {
+    trainer.set_comm_priority("data_parallel", "p2p");
+    trainer.enable_comm_compression("fp8", 0);
+  });
+  EXPECT_EQ(count_of(lines, "schedule auto: takes "), 1) << join(lines, "\n");
+  EXPECT_EQ(count_of(lines, "predicted bubble "), 1) << join(lines, "\n");
+}
+
+TEST_F(TrainerCalls, CompressionThatCompressesNothingSaysSo) {
+  const std::string warning =
+      "warning: train.comm.compression.algorithm bf16 (enable_comm_compression) saved no byte in step 1: all messages "
+      "are below threshold_bytes 1000000000 (enable_comm_compression); lower it";
+  auto call = [](Trainer& trainer) { trainer.enable_comm_compression("bf16", 1000000000); };
+  for (const auto& settings : std::vector<std::vector<std::pair<std::string, std::string>>>{
+           {},
+           {{"train.comm.compression.algorithm", "powersgd"}, {"train.comm.compression.rank", "2"}},
+           {{"train.comm.compression.pipeline", "fp8"}}}) {  // borders that do save bytes are no excuse
+    auto lines = said(inputs(settings), call);
+    EXPECT_EQ(count_of(lines, warning), 1) << join(lines, "\n");
+    EXPECT_EQ(count_of(lines, "warning: "), 1) << join(lines, "\n");
+  }
+  auto lines = said(inputs(), [](Trainer& trainer) { trainer.enable_comm_compression("bf16", 0); });
+  EXPECT_EQ(count_of(lines, "warning: "), 0) << join(lines, "\n");
 }
 
 TEST_F(TrainerCalls, Refuse) {
