@@ -18,7 +18,8 @@ namespace plait::detail {
 class GlooFactory {
  public:
   // address: numeric address of this machine that the peers reach ("127.0.0.1" keeps everything on loopback). The environment variable
-  // GLOO_SOCKET_IFNAME, when set, names the interface instead. One network device is made and shared by all groups.
+  // GLOO_SOCKET_IFNAME, when set, names the interface instead, or several with commas between, which the operations then take in turns; equally
+  // many on all ranks. Network devices are made once and shared by all groups.
   explicit GlooFactory(const std::string& address);
   ~GlooFactory();
 
@@ -26,8 +27,8 @@ class GlooFactory {
   c10::intrusive_ptr<c10d::Backend> make(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout);
 
  private:
-  struct Device;
-  std::unique_ptr<Device> device_;
+  struct Devices;
+  std::unique_ptr<Devices> devices_;
 };
 
 }  // namespace plait::detail

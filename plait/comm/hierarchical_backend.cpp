@@ -1,11 +1,8 @@
 #include "plait/comm/hierarchical_backend.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -13,6 +10,7 @@
 
 #include "plait/base/error.h"
 #include "plait/comm/hierarchical_message.h"
+#include "plait/tensor/parallel.h"
 
 namespace plait::detail {
 
@@ -54,14 +52,7 @@ at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at
 
 bool is_short_float(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
 
-Reduction hierarchy_reduction(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return Reduction::kSum;
-    case c10d::ReduceOp::MAX: return Reduction::kMax;
-    case c10d::ReduceOp::MIN: return Reduction::kMin;
-    default: throw_error(ExitCode::kBug, "the hierarchical backend reduces by sum, max and min only");
-  }
-}
+Reduction hierarchy_reduction(const c10d::ReduceOp& op) { return reduction_of(op, "hierarchical"); }
 
 // into = reduction over the machines of rows [machine * n, +n) of `gathered`.
 void reduce_rows(Reduction reduction, const at::Tensor& gathered, int64_t rows, at::Tensor into) {
@@ -277,7 +268,7 @@ class HierarchicalBackend::Queue {
 
  private:
   void run() {
-    at::set_num_threads(1);
+    use_one_thread();
     at::NoGradGuard no_grad;
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {

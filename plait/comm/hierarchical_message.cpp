@@ -40,7 +40,9 @@ class MessageAcrossWork : public c10d::Work {
     std::thread others([&] {
       try {
         own_->wait([&] { return over.load(); }, {});
-      } catch (const std::exception&) {  // time is up: the message says so itself, and what it was
+      } catch (const std::exception&) {
+        // Time is up: the message says so itself, and what it was. What else fails in shared memory belongs to another operation, whose own
+        // wait meets it again.
       }
     });
     std::exception_ptr error;

@@ -17,14 +17,7 @@ char* mpi_element(const at::Tensor& tensor, int64_t element) {
   return static_cast<char*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
 }
 
-Reduction mpi_reduction(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return Reduction::kSum;
-    case c10d::ReduceOp::MAX: return Reduction::kMax;
-    case c10d::ReduceOp::MIN: return Reduction::kMin;
-    default: throw_error(ExitCode::kBug, "the MPI backend reduces by sum, max and min only");
-  }
-}
+Reduction mpi_reduction(const c10d::ReduceOp& op) { return reduction_of(op, "MPI"); }
 
 void check_mpi_tensor(const at::Tensor& tensor) {
   PLAIT_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(), "MPI collectives take contiguous CPU tensors");
@@ -111,21 +104,11 @@ bool MpiBackend::one_phase(const MpiCollective& c) const {
   return c.piece * static_cast<int64_t>(c.input.element_size()) * size_ <= kMpiOnePhaseBytes;
 }
 
-// The elements of a piece that this rank sums in a two-phase all-reduce: whole cache lines, the last rank the rest.
-std::pair<int64_t, int64_t> MpiBackend::own_part(int64_t piece) const {
-  int64_t share = (piece / size_ + 63) / 64 * 64;
-  int64_t begin = std::min(piece, share * rank_);
-  return {begin, rank_ == size_ - 1 ? piece : std::min(piece, begin + share)};
-}
-
 std::vector<int> MpiBackend::part_bytes(const MpiCollective& c) const {
-  const auto element_size = static_cast<int64_t>(c.input.element_size());
-  int64_t share = (c.piece / size_ + 63) / 64 * 64, left = c.piece;
   std::vector<int> bytes;
   for (int r = 0; r < size_; ++r) {
-    int64_t part = r == size_ - 1 ? left : std::min(left, share);
-    bytes.push_back(static_cast<int>(part * element_size));
-    left -= part;
+    const auto [begin, end] = part_of_piece(c.piece, r, size_);
+    bytes.push_back(static_cast<int>((end - begin) * static_cast<int64_t>(c.input.element_size())));
   }
   return bytes;
 }
@@ -145,7 +128,7 @@ void MpiBackend::begin_piece(MpiCollective& c) {
     case MpiKind::kAllReduce:
       if (one_phase(c)) c.request = mpi_.all_gather(group_, mpi_element(c.input, c.position), staging(bytes * size_), bytes, bytes);
       else {
-        auto [begin, end] = own_part(c.piece);
+        auto [begin, end] = part_of_piece(c.piece, rank_, size_);
         c.request =
             mpi_.all_to_all_parts(group_, mpi_element(c.input, c.position), part_bytes(c), staging((end - begin) * element_size * size_));
       }
@@ -163,7 +146,7 @@ void MpiBackend::begin_piece(MpiCollective& c) {
 
 // What all members gave for this rank's part lies in the staging memory.
 void MpiBackend::reduce_piece(MpiCollective& c) {
-  auto [begin, end] = own_part(c.piece);
+  auto [begin, end] = part_of_piece(c.piece, rank_, size_);
   if (c.kind == MpiKind::kReduceScatter || one_phase(c)) begin = 0, end = c.piece;
   const int64_t part = (end - begin) * static_cast<int64_t>(c.input.element_size());
   std::vector<const void*> inputs;

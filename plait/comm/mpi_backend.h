@@ -79,7 +79,6 @@ class MpiBackend : public c10d::Backend, private MpiProgress {
   void reduce_piece(MpiCollective& c);
   void end_piece(MpiCollective& c);
   bool one_phase(const MpiCollective& c) const;
-  std::pair<int64_t, int64_t> own_part(int64_t piece) const;
   std::vector<int> part_bytes(const MpiCollective& c) const;
   char* staging(int64_t bytes);
   c10::intrusive_ptr<c10d::Work> start(MpiKind kind, const at::Tensor& input, const at::Tensor& output, c10d::OpType type,

@@ -141,32 +141,32 @@ void MpiRank::wait(const std::function<bool()>& finished) {
   std::unique_lock lock(mutex_);
   const auto begin = MpiClock::now();
   auto next_look = begin + kMpiLookAround;
-  for (int64_t idle_rounds = 0;; ++idle_rounds) {
+  int64_t idle_rounds = 0;
+  for (int64_t round = 1;; ++round) {
     const auto asked = MpiClock::now();
     const bool moved = progress_all();
     if (finished()) return;
-    if (moved || copied_something(MpiClock::now() - asked)) {
-      idle_rounds = -1;
-      continue;
-    }
+    idle_rounds = moved || copied_something(MpiClock::now() - asked) ? 0 : idle_rounds + 1;
+    // Whatever this round did: another thread of this rank may have to act before the operation can end.
     lock.unlock();
     if (given_up_) throw std::runtime_error("this rank has failed and ends");
-    if (idle_rounds % 64 == 63) {
+    if (round % 64 == 0) {
       if (auto now = MpiClock::now(); now >= next_look) {
         if (std::string lost = lost_rank(); !lost.empty()) throw std::runtime_error(lost);
         if (now - begin > timeout_) throw std::runtime_error(cat("timed out after ", timeout_.count(), " ms"));
         next_look = now + kMpiLookAround;
       }
     }
-    rest(idle_rounds);
+    if (idle_rounds > 0) rest(idle_rounds);
     lock.lock();
   }
 }
 
-// MPI does not say whether a call moved a part of a long message, but one that copied takes longer than one that found nothing.
+// MPI does not say whether a call moved a part of a long message, but one that copied takes longer than one that found nothing. Calls that
+// are longer for good, because more requests are under way, become the usual ones within some hundred rounds.
 bool MpiRank::copied_something(std::chrono::nanoseconds call) {
-  shortest_call_ = std::min(shortest_call_, call);
-  return call > 4 * shortest_call_ + std::chrono::microseconds(1);
+  usual_call_ = std::min(call, usual_call_ + usual_call_ / 256 + std::chrono::nanoseconds(1));
+  return call > 4 * usual_call_ + std::chrono::microseconds(1);
 }
 
 bool MpiRank::poll(const std::function<bool()>& finished) {

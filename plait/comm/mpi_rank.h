@@ -66,8 +66,8 @@ class MpiRank {
   void add(MpiProgress* group);
   void remove(MpiProgress* group);
 
-  // Moves all groups on and rests between, until `finished` (called with the lock) says so. Throws std::runtime_error, which the process
-  // group completes with rank, operation and group: a rank is lost; timed out.
+  // Moves all groups on and rests between, until `finished` (called with the lock) says so; the lock is free after each round. Throws
+  // std::runtime_error, which the process group completes with rank, operation and group: a rank is lost; timed out.
   void wait(const std::function<bool()>& finished);
   // One round of progress; then `finished`.
   bool poll(const std::function<bool()>& finished);
@@ -90,7 +90,7 @@ class MpiRank {
   bool crowded_;  // more ranks than cores
   int exceptions_;
   const MpiPlugin* mpi_ = nullptr;
-  std::chrono::nanoseconds shortest_call_{1000000};
+  std::chrono::nanoseconds usual_call_{1000000};
   std::atomic<bool> given_up_{false};
   TurnMutex mutex_;
   std::vector<MpiProgress*> groups_;

@@ -21,6 +21,7 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void wait() = 0;
+  // Never waits. Of a message over Gloo, which cannot be asked, false until wait() has returned.
   virtual bool done() = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;

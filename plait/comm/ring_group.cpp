@@ -30,6 +30,7 @@ class RingQueue {
   void push(std::shared_ptr<RingOperation> operation) { waiting_.push_back(std::move(operation)); }
   void wait(RingOperation& operation) {
     while (!operation.past_first) {
+      PLAIT_CHECK(!waiting_.empty(), "a collective whose second half never began");
       waiting_.front()->first->wait();
       pass_front();
     }

@@ -70,9 +70,8 @@ class RowScatterSum {
 
  private:
   void receive_from(int64_t member);
-  int64_t giver(int64_t step) const {
-    return (group_.rank() + 2 * group_.size() - 1 - step) % group_.size();
-  }  // of the part that crosses give(step)
+  // Of the part that crosses give(step).
+  int64_t giver(int64_t step) const { return (group_.rank() + 2 * group_.size() - 1 - step) % group_.size(); }
   ProcessGroup& group_;
   std::vector<Span> pieces_;
   std::vector<at::Tensor> parts_;  // of own rows, by member

@@ -7,10 +7,25 @@
 #include <algorithm>
 
 #include "plait/base/error.h"
+#include "plait/plan/schedule_orders.h"
 
 namespace plait {
 
 namespace {
+
+// The other end of a message.
+struct FarEnd {
+  int64_t rank;
+  size_t place;  // in its list
+};
+
+FarEnd far_end(const Schedule& schedule, const Action& action) {
+  const bool sends = action.kind == ActionKind::kSendForward || action.kind == ActionKind::kSendBackward;
+  const Action other = sends ? detail::matching_receive(action) : detail::matching_send(action);
+  const int64_t rank = schedule.rank_of_stage(other.stage);
+  const auto& list = schedule.actions[static_cast<size_t>(rank)];
+  return {rank, static_cast<size_t>(std::find(list.begin(), list.end(), other) - list.begin())};
+}
 
 // Messages of one step between two ranks differ in stage, micro-batch or direction.
 int message_tag(const Schedule& schedule, int64_t stage, int64_t micro_batch, bool gradient) {
@@ -82,7 +97,7 @@ at::Tensor PipelineExecutor::run(const Schedule& schedule, const PipelineRun& ru
       case ActionKind::kSendForward:
       case ActionKind::kSendBackward: send(schedule, action); break;
       case ActionKind::kRecvForward:
-      case ActionKind::kRecvBackward: receive(action); break;
+      case ActionKind::kRecvBackward: receive(schedule, action); break;
     }
     release_sent(false);
   }
@@ -143,7 +158,8 @@ void PipelineExecutor::send(const Schedule& schedule, const Action& action) {
   at::Tensor tensor = codec_.encode(take(to_send_, key, action).contiguous());
   int64_t to_stage = gradient ? action.stage - 1 : action.stage + 1;
   int tag = message_tag(schedule, std::min(action.stage, to_stage), action.micro_batch, gradient);
-  sending_.push_back({pipeline_.send(tensor, schedule.rank_of_stage(to_stage), tag), tensor, 0});
+  const FarEnd to = far_end(schedule, action);
+  sending_.push_back({pipeline_.send(tensor, to.rank, tag), tensor, to.rank, to.place});
 }
 
 void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run) {
@@ -169,11 +185,13 @@ void PipelineExecutor::post_receives(const Schedule& schedule, const std::vector
   }
 }
 
-void PipelineExecutor::receive(const Action& action) {
+void PipelineExecutor::receive(const Schedule& schedule, const Action& action) {
   PLAIT_CHECK(!receiving_.empty(), "no receive is posted for ", to_string(action));
-  Sending arrived = std::move(receiving_.front());
+  Receiving arrived = std::move(receiving_.front());
   receiving_.pop_front();
   arrived.work->wait();
+  const FarEnd from = far_end(schedule, action);
+  release_received(from.rank, from.place);
   bool gradient = action.kind == ActionKind::kRecvBackward;
   (gradient ? output_gradients_ : inputs_)[{action.stage, action.micro_batch}] =
       codec_.decode(arrived.tensor, arrived.rows, shape_.hidden_size);
@@ -183,6 +201,14 @@ void PipelineExecutor::release_sent(bool wait) {
   if (wait)
     for (auto& s : sending_) s.work->wait();
   std::erase_if(sending_, [&](Sending& s) { return wait || s.work->done(); });
+}
+
+void PipelineExecutor::release_received(int64_t peer, size_t place) {
+  std::erase_if(sending_, [&](Sending& s) {
+    if (s.peer != peer || s.place_there > place) return false;
+    s.work->wait();  // does not block: it is there
+    return true;
+  });
 }
 
 }  // namespace plait

@@ -1,7 +1,8 @@
 // PipelineExecutor: runs the actions of one pipeline rank of a Schedule, whatever the schedule: forward, backward, deferred weight
 // gradients, sends and receives. Sends are asynchronous; receives are posted a little ahead and block when their turn comes. Shapes are
-// never communicated: every rank of a pipeline holds the same micro-batches. Empty micro-batches are skipped by all of its ranks alike. Nothing outlives run(): outputs are freed after their send,
-// inputs after their backward.
+// never communicated: every rank of a pipeline holds the same micro-batches. Empty micro-batches are skipped by all of its ranks alike.
+// Nothing outlives run(): inputs are freed after their backward, outputs after their send. Where a backend cannot be asked for the end of a send
+// (Gloo), that is when something comes from its receiver which the receiver's list has behind it.
 // Rank rule: all ranks of the pipeline group run the same schedule over the same micro-batches.
 #pragma once
 
@@ -59,6 +60,12 @@ class PipelineExecutor {
   };
   struct Sending {
     WorkPtr work;
+    at::Tensor tensor;       // as the border codec made it
+    int64_t peer = -1;       // pipeline rank
+    size_t place_there = 0;  // of the receive in the peer's list
+  };
+  struct Receiving {
+    WorkPtr work;
     at::Tensor tensor;  // as the border codec made it
     int64_t rows = 0;   // of the border
   };
@@ -66,10 +73,12 @@ class PipelineExecutor {
   void forward(const Schedule& schedule, const Action& action, const PipelineRun& run);
   void backward(const Schedule& schedule, const Action& action, const PipelineRun& run);
   void send(const Schedule& schedule, const Action& action);
-  void receive(const Action& action);
+  void receive(const Schedule& schedule, const Action& action);
   // Posts the next receives of `actions` from `begin` on, so that a message does not wait for its receiver.
   void post_receives(const Schedule& schedule, const std::vector<Action>& actions, size_t begin, const PipelineRun& run);
   void release_sent(bool wait);
+  // Those that `peer` has received before the action at `place` of its list, which it has begun.
+  void release_received(int64_t peer, size_t place);
   bool here(const Schedule& schedule, int64_t stage) const { return schedule.rank_of_stage(stage) == pipeline_.rank(); }
   StageModel& stage(int64_t virtual_stage) const;
 
@@ -88,8 +97,8 @@ class PipelineExecutor {
   std::map<Key, at::Tensor> to_send_;           // activations (stage, mb) and gradients (-1 - stage, mb) waiting for their send
   std::map<Key, Pending> pending_;
   std::vector<Sending> sending_;
-  std::deque<Sending> receiving_;  // posted, in the order of the schedule
-  size_t next_receive_ = 0;        // actions before it have their receive posted
+  std::deque<Receiving> receiving_;  // posted, in the order of the schedule
+  size_t next_receive_ = 0;          // actions before it have their receive posted
   at::Tensor loss_;
 };
 

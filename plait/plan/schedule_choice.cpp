@@ -84,6 +84,27 @@ std::string mebibytes(double bytes) {
   return text;
 }
 
+// Of a parameter whose gradient goes compressed: residual, packed numbers and messages. The buckets are all on their way at once at the end
+// of the backward.
+double compression_bytes(const Config& config, int64_t data_size) {
+  const CommCompressionConfig& compression = config.train.comm.compression;
+  if (data_size == 1 || compression.algorithm == GradientCompression::kNone) return 0;
+  const double master = config.train.dtype == DType::kFloat64 ? 8 : 4;
+  // nccl keeps nothing, but works out what it leaves behind, for the metrics.
+  const bool keeps_two = config.train.dtype == DType::kFloat16 && compression.algorithm != GradientCompression::kNccl;
+  double messages = 0;
+  switch (compression.algorithm) {
+    case GradientCompression::kBFloat16:
+    case GradientCompression::kFloat16: messages = 3 * 2; break;  // the shards sent and those awaited, the sums awaited
+    case GradientCompression::kFloat8: messages = 3 * 1; break;
+    case GradientCompression::kNccl: messages = 2; break;
+    case GradientCompression::kTopK: messages = compression.ratio * (master + 4) * static_cast<double>(1 + data_size); break;
+    case GradientCompression::kPowerSGD:  // thin factors
+    case GradientCompression::kNone: break;
+  }
+  return (keeps_two ? 3 : 2) * master + messages;
+}
+
 }  // namespace
 
 ActivationBytes activation_bytes(const ModelShape& shape, const Config& config, int64_t tensor_size) {
@@ -114,7 +135,8 @@ double state_bytes(const ModelShape& shape, const MeshLayout& layout, const Conf
   const auto layers = static_cast<double>((shape.num_layers + layout.pp_size - 1) / layout.pp_size);
   const double tables = V * H * (shape.tied_embeddings || config.task == Task::kTextClassification ? 1 : 2);
   const double e = bytes_of(config.train.dtype);
-  return (layers * layer + tables) / static_cast<double>(layout.tp_size) * (e == 8 ? 32 : e == 4 ? 16 : 18);
+  const double a_parameter = (e == 8 ? 32 : e == 4 ? 16 : 18) + compression_bytes(config, layout.dp_size);
+  return (layers * layer + tables) / static_cast<double>(layout.tp_size) * a_parameter;
   const double w = std::max(e, 4.0);  // the loss and explicit attention probabilities are float32 in 16-bit runs too
 }
 

@@ -35,7 +35,9 @@ struct ActivationBytes {
 ActivationBytes activation_bytes(const ModelShape& shape, const Config& config, int64_t tensor_size);
 
 // Bytes of weights, masters, gradients and two moments of the fullest rank, which are not free for activations: 16 a parameter in float32,
-// 18 in 16 bits, 32 in float64; ceil(L / p) layers, the embedding and, untied or on a V, the head's table, over t.
+// 18 in 16 bits, 32 in float64; ceil(L / p) layers, the embedding and, untied or on a V, the head's table, over t. Compressed gradients add
+// what is kept back (a master, two in float16), the packed numbers (a master) and messages: 6 bytes a parameter in bf16 and fp16, 3 in fp8, 2 with
+// nccl, ratio (master + 4) (data ranks + 1) with topk.
 double state_bytes(const ModelShape& shape, const MeshLayout& layout, const Config& config);
 
 // Most bytes that a rank holds at once when it runs its list, the largest rank. `layers`: of each stage.

@@ -11,4 +11,8 @@ namespace plait {
 // body(first, last) for pieces of at least `grain` that cover [begin, end) once; returns when all are done. A body's exception is thrown here.
 void parallel_ranges(int64_t begin, int64_t end, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
+// From now on what the calling thread shares out runs in it alone. at::set_num_threads would also settle the number of every thread that has
+// not looked at it yet, the rank's own among them.
+void use_one_thread();
+
 }  // namespace plait

@@ -7,6 +7,7 @@
 #include "plait/base/error.h"
 #include "plait/comm/ring_group.h"
 #include "plait/comm/shared_buffer.h"
+#include "plait/data_parallel/network_notice.h"
 #include "plait/plan/schedule_choice.h"
 #include "plait/plan/stage_split.h"
 #include "plait/train/pipeline_memory.h"
@@ -136,6 +137,8 @@ std::unique_ptr<ParallelModel> parallelize(const Config& config, const ModelShap
   // 4. Data parallelism: gradients over the data axis, during the last backward.
   ReducerOptions reducer{config.train.distributed.bucket_size_bytes, config.train.distributed.overlap_grad_reduce,
                          compression_options(config, mesh)};
+  const auto gradient_size = static_cast<int64_t>(model->store.flat_gradients().element_size());
+  if (std::string notice = network_notice(config, mesh.data(), gradient_size); !notice.empty()) model->notices.push_back(notice);
   model->reducer = std::make_unique<GradientReducer>(
       model->store, in_style(config.train.comm.priority.data_parallel, mesh.data(), model->data_ring), reducer);
   // 5. What is left: partial and replicated parameters over the tensor axis, tied ones over the pipeline axis.

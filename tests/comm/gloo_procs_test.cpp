@@ -102,6 +102,18 @@ TEST(GlooProcesses, StoppedRankIsAHang) {
   EXPECT_NE(results[0].message.find("timed out"), std::string::npos) << results[0].message;
 }
 
+// GLOO_SOCKET_IFNAME may be a list, as in torch.distributed.
+TEST(GlooProcesses, SeveralInterfaces) {
+  ::setenv("GLOO_SOCKET_IFNAME", "lo,lo", 1);
+  auto results = run_mesh({2, 1, 1}, [](Mesh& mesh) {
+    testing::every_operation(mesh.world(), {{3, 5}, {2, 7001}});
+    testing::back_to_back_case(mesh.world(), 50);
+    testing::two_in_flight_case(mesh.world());
+  });
+  ::unsetenv("GLOO_SOCKET_IFNAME");
+  expect_all_well(results);
+}
+
 TEST(GlooProcesses, MissingCudaPluginIsNamed) {
   auto results = run_processes(
       1,

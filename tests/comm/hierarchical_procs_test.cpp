@@ -2,8 +2,10 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
+#include "plait/tensor/parallel.h"
 #include "tests/comm/hierarchical_cases.h"
 #include "tests/comm/process_ranks.h"
 
@@ -81,6 +83,37 @@ TEST(HierarchicalProcesses, KilledRankEndsAll) {
       EXPECT_LT(result.seconds - results[static_cast<size_t>(killed)].seconds, 10.0);
     }
   }
+}
+
+// A group that has a thread of its own leaves the rank's computation its threads.
+TEST(HierarchicalProcesses, RanksKeepTheirThreads) {
+  testing::Listener listener;
+  auto results = testing::run_processes(
+      3,
+      [&](int rank) {
+        auto options = testing::options_of(rank, 3, listener, seconds(60));
+        options.backend = "auto";
+        options.machine = rank < 2 ? "a" : "b";
+        std::exception_ptr error;
+        // A thread that has not computed anything yet, as the rank's own when it connects.
+        std::thread computing([&] {
+          try {
+            at::set_num_threads(2);
+            auto mesh = connect_mesh({3, 1, 1}, options);
+            std::atomic<int> pieces = 0;
+            parallel_ranges(0, 2, 1, [&](int64_t, int64_t) { ++pieces; });
+            if (at::get_num_threads() != 2 || pieces != 2)
+              throw std::runtime_error(cat(at::get_num_threads(), " threads, ", pieces.load(), " pieces"));
+            mesh->world().barrier();
+          } catch (...) {
+            error = std::current_exception();
+          }
+        });
+        computing.join();
+        if (error) std::rethrow_exception(error);
+      },
+      seconds(120));
+  expect_well(results);
 }
 
 // Ranks on machines of their own need no hierarchy, and shm refuses what it cannot do.

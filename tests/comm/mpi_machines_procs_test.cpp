@@ -116,6 +116,40 @@ TEST(MpiRank, DISABLED_MachinesSilentRank) {
   run_rank({3, 1, 1}, body, milliseconds(1500), {"a", "a", "b"});
 }
 
+TEST_P(MpiMachines, SilentRankIsAHangBesideManyReceives) {
+  expect_failure(3, "MachinesSilentRankManyReceives",
+                 {"all_reduce of 10 x Float in group world (ranks 0, 1, 2) timed out: timed out after 1500 ms"});
+}
+TEST(MpiRank, DISABLED_MachinesSilentRankManyReceives) {
+  auto body = [](Mesh& mesh) {
+    if (mesh.rank() == 2) std::this_thread::sleep_for(seconds(5));
+    at::Tensor x = at::ones({10}), unanswered = at::empty({300, 10});
+    std::vector<WorkPtr> receives;
+    for (int i = 0; mesh.rank() != 2 && i < 300; ++i) receives.push_back(mesh.world().recv(unanswered[i], 2, 100 + i));
+    if (mesh.rank() != 2) mesh.world().all_reduce(x)->wait();
+  };
+  run_rank({3, 1, 1}, body, milliseconds(1500), {"a", "a", "b"});
+}
+
+// And no reason to keep the group's own thread from its work: what ends this rank's receives comes after the group's sum.
+TEST_P(MpiMachines, SumBesideManyReceives) { expect_well(3, "MachinesSumBesideManyReceives"); }
+TEST(MpiRank, DISABLED_MachinesSumBesideManyReceives) {
+  auto body = [](Mesh& mesh) {
+    for (int round = 0; round < 5; ++round) {
+      at::Tensor sum = at::ones({1000}), got = at::empty({40, 10}), given = at::full({40, 10}, 3.0);
+      std::vector<WorkPtr> messages;
+      for (int i = 0; mesh.rank() != 2 && i < 40; ++i) messages.push_back(mesh.world().recv(got[i], 2, 100 + i));
+      mesh.world().all_reduce(sum)->wait();
+      for (int64_t to = 0; mesh.rank() == 2 && to < 2; ++to)
+        for (int i = 0; i < 40; ++i) messages.push_back(mesh.world().send(given[i], to, 100 + i));
+      for (const WorkPtr& message : messages) message->wait();
+      testing::require_equal(sum, at::full({1000}, 3.0), "sum");
+      if (mesh.rank() != 2) testing::require_equal(got, given, "messages after the sum");
+    }
+  };
+  run_rank({3, 1, 1}, body, milliseconds(20000), {"a", "a", "b"});
+}
+
 // Ranks that may not look into each other's processes.
 TEST_P(MpiMachines, WithoutTheRightToShare) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give its rights away";

@@ -113,6 +113,24 @@ TEST(MpiRank, DISABLED_SilentRank) {
       milliseconds(1500));
 }
 
+// Many requests under way make every call of MPI long, which is no sign that anything moves.
+TEST_P(MpiProcesses, SilentRankIsAHangBesideManyReceives) {
+  expect_failure(2, "SilentRankManyReceives",
+                 {"rank 0 (dp 0, pp 0, tp 0): all_reduce of 10 x Float in group world (ranks 0, 1) timed out: timed out after 1500 ms"});
+}
+TEST(MpiRank, DISABLED_SilentRankManyReceives) {
+  run_rank(
+      {2, 1, 1},
+      [](Mesh& mesh) {
+        if (mesh.rank() == 1) std::this_thread::sleep_for(seconds(5));
+        at::Tensor x = at::ones({10}), unanswered = at::empty({300, 10});
+        std::vector<WorkPtr> receives;
+        for (int i = 0; mesh.rank() == 0 && i < 300; ++i) receives.push_back(mesh.world().recv(unanswered[i], 1, 100 + i));
+        if (mesh.rank() == 0) mesh.world().all_reduce(x)->wait();
+      },
+      milliseconds(1500));
+}
+
 // The launcher of a dead rank ends the job; a rank that only gave up is named by those that wait for it.
 TEST_P(MpiProcesses, RankThatGivesUpIsNamed) {
   expect_failure(2, "GivesUp", {"recv of 7 x Float with rank 1 in group world (ranks 0, 1) lost a peer: "});

@@ -2,142 +2,35 @@
 // Parity of whole training runs over all schedules is in tests/train/pipeline_ranks_test.cpp.
 #include "plait/pipeline_parallel/executor.h"
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <mutex>
 
-#include "plait/base/error.h"
-#include "plait/comm/launch.h"
+#include "tests/pipeline_parallel/small_pipeline.h"
 
 namespace plait {
 namespace {
 
-ModelShape small_shape() {
-  ModelShape s;
-  s.family = Family::kLlama;
-  s.model_type = "llama";
-  s.vocab_size = 13, s.hidden_size = 8, s.num_layers = 4, s.num_heads = 2, s.num_kv_heads = 1, s.head_size = 4, s.ffn_size = 12,
-  s.max_positions = 16;
-  s.activation = Activation::kSilu;
-  s.gated_ffn = s.rms_norm = s.rotary = true;
-  s.qkv_bias = s.attention_out_bias = s.ffn_bias = false;
-  s.initializer_range = 0.3;
-  return s;
-}
+using testing::NotedGroup;
 
-// One row of `length` tokens; 0 = an empty micro-batch.
-MicroBatch row_of(int64_t length, int64_t salt) {
-  MicroBatch b;
-  b.positions = at::arange(length, at::kLong);
-  b.input_ids = (b.positions * 5 + salt).remainder(13);
-  b.targets = (b.positions * 5 + salt + 5).remainder(13);
-  b.row_offsets = {0};
-  if (length > 0) {
-    b.targets[length - 1].fill_(kIgnoredTarget);
-    b.num_targets = length - 1;
-    b.row_offsets.push_back(length);
-    b.sample_ids = {salt};
-  }
-  b.segment_offsets = b.row_offsets;
-  return b;
-}
-
-// A pipeline group that writes down what the executor asks of it: "recv f0" and "recv b0" when a receive of micro-batch 0 (activations or
-// gradients) is posted, "wait f0" when its turn comes, "send f0".
-class NotedGroup : public ProcessGroup {
- public:
-  explicit NotedGroup(ProcessGroup& group) : group_(group) {}
-  std::vector<std::string> notes;
-
-  int64_t rank() const override { return group_.rank(); }
-  int64_t size() const override { return group_.size(); }
-  const std::string& name() const override { return group_.name(); }
-  const std::vector<int64_t>& members() const override { return group_.members(); }
-  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op) override { return group_.all_reduce(tensor, op); }
-  WorkPtr all_gather(at::Tensor output, at::Tensor input) override { return group_.all_gather(output, input); }
-  WorkPtr reduce_scatter(at::Tensor output, at::Tensor input) override { return group_.reduce_scatter(output, input); }
-  WorkPtr broadcast(at::Tensor tensor, int64_t root) override { return group_.broadcast(tensor, root); }
-  WorkPtr send(at::Tensor tensor, int64_t destination, int tag) override {
-    notes.push_back("send " + message(tag));
-    return group_.send(tensor, destination, tag);
-  }
-  WorkPtr recv(at::Tensor tensor, int64_t source, int tag) override {
-    notes.push_back("recv " + message(tag));
-    return std::make_shared<NotedWork>(*this, group_.recv(tensor, source, tag), "wait " + message(tag));
-  }
-  void barrier() override { group_.barrier(); }
-
- private:
-  struct NotedWork : Work {
-    NotedWork(NotedGroup& group, WorkPtr work, std::string note) : group_(group), work_(std::move(work)), note_(std::move(note)) {}
-    void wait() override {
-      group_.notes.push_back(note_);
-      work_->wait();
-    }
-    bool done() override { return work_->done(); }
-    NotedGroup& group_;
-    WorkPtr work_;
-    std::string note_;
-  };
-  // Of a pipeline of two stages.
-  static std::string message(int tag) { return cat(tag & 1 ? "b" : "f", tag >> 1); }
-
-  ProcessGroup& group_;
-};
-
-struct Outcome {
-  double loss = 0;
-  std::map<std::string, at::Tensor> gradients;
-  std::vector<int64_t> outputs;  // micro-batches in the order the last stage finished them
-  int64_t announced = 0;
+struct Outcome : testing::RankResult {                // of all ranks together
   std::map<int64_t, std::vector<std::string>> notes;  // of each rank's pipeline group
+  std::map<int64_t, int64_t> most_held;               // sends that each rank kept at one time
 };
 
 // One pipeline of schedule.pp_size ranks over `lengths` micro-batches.
-Outcome run_pipeline(const Schedule& schedule, const std::vector<int64_t>& lengths, bool training = true) {
+Outcome run_pipeline(const Schedule& schedule, const std::vector<int64_t>& lengths, bool training = true, bool like_gloo = false) {
   Outcome outcome;
   std::mutex mutex;
   run_thread_ranks({.pp_size = schedule.pp_size}, [&](Mesh& mesh) {
-    ModelShape shape = small_shape();
-    ParameterStore store;
-    WeightGradientQueue queue;
-    TensorParallelContext context{&mesh.tensor(), false, &queue};
-    std::vector<std::unique_ptr<StageModel>> models;
-    std::vector<StageModel*> stages;
-    int64_t layers = shape.num_layers / schedule.num_stages;
-    for (int64_t s = 0; s < schedule.num_stages; ++s) {
-      if (schedule.rank_of_stage(s) != mesh.rank()) continue;
-      models.push_back(std::make_unique<StageModel>(store, shape, StageSpec{s, schedule.num_stages, s * layers, layers}, HeadOptions{},
-                                                    context, nullptr));
-      stages.push_back(models.back().get());
-    }
-    store.allocate(at::kDouble, at::kCPU);
-    store.initialize(5, true);
-    for (auto* stage : stages) stage->bind();
-    NotedGroup pipeline(mesh.pipeline());
-    PipelineExecutor executor(stages, pipeline, shape, at::kDouble, at::kCPU, &queue);
-    std::vector<MicroBatch> batches;
-    for (size_t m = 0; m < lengths.size(); ++m) batches.push_back(row_of(lengths[m], static_cast<int64_t>(m)));
-    PipelineRun run;
-    run.micro_batches = &batches;
-    run.training = training;
-    run.gradient_seed = 0.25;
-    run.before_last_backward = [&] {
-      std::lock_guard lock(mutex);
-      ++outcome.announced;
-    };
-    run.on_output = [&](int64_t m, const StageOutput&) { outcome.outputs.push_back(m); };
-    double loss = executor.run(schedule, run).item<double>();
-    EXPECT_TRUE(queue.empty());
+    NotedGroup pipeline(mesh.pipeline(), like_gloo);
+    testing::RankResult result = testing::run_rank(mesh, pipeline, schedule, lengths, training);
+    EXPECT_EQ(pipeline.held, 0);
     std::lock_guard lock(mutex);
-    outcome.loss += loss;
+    outcome.loss += result.loss;
+    outcome.announced += result.announced;
+    if (!result.outputs.empty()) outcome.outputs = result.outputs;
     outcome.notes[mesh.rank()] = pipeline.notes;
-    for (const auto& p : store.parameters()) {
-      EXPECT_EQ(p->pending_uses, 0) << p->name;
-      outcome.gradients[p->name] = p->gradient.clone();
-    }
+    outcome.most_held[mesh.rank()] = pipeline.most_held;
+    outcome.gradients.merge(result.gradients);
   });
   return outcome;
 }
@@ -247,6 +140,25 @@ TEST(Executor, ReceivesArePostedTwoAhead) {
     }
     EXPECT_EQ(most, 2);
     EXPECT_EQ(posted, 4);
+  }
+}
+
+// What is kept does not grow with the number of micro-batches where sends cannot be asked for their end either.
+TEST(Executor, SendsThatCannotBeAskedAreLetGo) {
+  struct Case {
+    ScheduleKind kind;
+    int64_t pp_size, chunks;
+  };
+  for (const Case& c :
+       {Case{ScheduleKind::k1F1B, 2, 1}, Case{ScheduleKind::k1F1B, 4, 1}, Case{ScheduleKind::kInterleaved1F1B, 2, 2},
+        Case{ScheduleKind::kZeroBubbleH1, 4, 1}, Case{ScheduleKind::kZeroBubbleH2, 2, 1}, Case{ScheduleKind::kZeroBubbleV, 2, 2}}) {
+    auto most_held = [&](size_t micro_batches) {
+      Schedule schedule = make_schedule(c.kind, c.pp_size, c.chunks, static_cast<int64_t>(micro_batches));
+      return run_pipeline(schedule, std::vector<int64_t>(micro_batches, 2), /*training=*/true, /*like_gloo=*/true).most_held;
+    };
+    const auto few = most_held(16), many = most_held(32);
+    EXPECT_EQ(few, many) << make_schedule(c.kind, c.pp_size, c.chunks, 4).name << " on " << c.pp_size << " ranks";
+    for (auto [rank, held] : few) EXPECT_LE(held, 4 * c.pp_size) << "rank " << rank;
   }
 }
 

@@ -204,6 +204,25 @@ TEST(StateBytes, CountsTheFullestRank) {
   EXPECT_DOUBLE_EQ(state_bytes(shape, {.pp_size = 1, .tp_size = 2}, config), 18 * (5 * layer + table) / 2);
 }
 
+TEST(StateBytes, CountsCompressedGradients) {
+  Config config = config_with(ScheduleKind::kAuto, 2);
+  const ModelShape shape = decoder(5);
+  const double parameters = 64 * (2 * 64 + 2 * 32) * 5 + 3 * 64 * 128 * 5 + 2 * 1000 * 64;
+  auto bytes = [&](GradientCompression algorithm, DType dtype, int64_t data_size = 4) {
+    config.train.comm.compression.algorithm = algorithm;
+    config.train.dtype = dtype;
+    return state_bytes(shape, {.dp_size = data_size}, config) / parameters;
+  };
+  EXPECT_DOUBLE_EQ(bytes(GradientCompression::kPowerSGD, DType::kFloat32), 16 + 4 + 4);
+  EXPECT_DOUBLE_EQ(bytes(GradientCompression::kPowerSGD, DType::kFloat32, 1), 16) << "one data rank sends nothing";
+  EXPECT_DOUBLE_EQ(bytes(GradientCompression::kFloat8, DType::kBFloat16), 18 + 4 + 4 + 3);
+  EXPECT_DOUBLE_EQ(bytes(GradientCompression::kBFloat16, DType::kFloat16), 18 + 8 + 4 + 6) << "a step may be taken back";
+  EXPECT_DOUBLE_EQ(bytes(GradientCompression::kFloat16, DType::kFloat64), 32 + 8 + 8 + 6);
+  EXPECT_DOUBLE_EQ(bytes(GradientCompression::kNccl, DType::kFloat16), 18 + 4 + 4 + 2);
+  config.train.comm.compression.ratio = 0.1;
+  EXPECT_DOUBLE_EQ(bytes(GradientCompression::kTopK, DType::kFloat32), 16 + 4 + 4 + 0.1 * 8 * 5);
+}
+
 TEST(ActivationBytes, APeakIsTheFullestMomentOfARank) {
   std::vector<Span> layers = {{0, 1}, {1, 1}};
   ActivationBytes bytes{.layer = 10, .embedding = 1, .head = 100, .layer_weights = 3, .head_weights = 7};

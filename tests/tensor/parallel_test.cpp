@@ -47,6 +47,22 @@ TEST(ParallelRanges, OneThreadInsideAnotherRegionAndForSmallRanges) {
   EXPECT_EQ(pieces, 1);
 }
 
+// at::set_num_threads(1) in a thread would be the number of every thread that looks at it later.
+TEST(ParallelRanges, OneThreadOfAThreadIsItsOwn) {
+  Threads three(3);
+  int here = 0, later = 0;
+  std::atomic<int> pieces = 0;
+  std::thread([&] {
+    use_one_thread();
+    here = at::get_num_threads();
+    parallel_ranges(0, 100, 1, [&](int64_t, int64_t) { ++pieces; });
+  }).join();
+  std::thread([&] { later = at::get_num_threads(); }).join();
+  EXPECT_EQ(here, 1);
+  EXPECT_EQ(pieces, 1);
+  EXPECT_EQ(later, 3);
+}
+
 TEST(ParallelRanges, ExceptionsReachTheCaller) {
   Threads two(2);
   EXPECT_THROW(parallel_ranges(0, 2, 1,
