@@ -61,7 +61,8 @@ void translate_messages(FileTranslator* file, const Place& section);
 // The calls' names in native and flat files, at the top or in train or train.distributed, and as flags. False: `path` is none of them.
 // Error(kUsage) for arguments that the call does not have.
 bool is_message_call(const std::string& path);
-bool collect_message_call(const std::string& path, const SettingNode& value, const std::string& origin, bool command_line, GivenSettings* out);
+bool collect_message_call(const std::string& path, const SettingNode& value, const std::string& origin, bool command_line,
+                          GivenSettings* out);
 void finish_optimizer(GivenSettings* given, bool is_form);
 void finish_lr_scheduler(GivenSettings* given, bool is_form, std::vector<std::string>* notices);
 

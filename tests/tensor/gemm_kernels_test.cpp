@@ -112,7 +112,8 @@ TEST_F(GemmKernels, LargeSizes) {
 
 TEST_F(GemmKernels, NeedsLittleScratch) {
   for (int64_t n : {1, 100, 3000, 50257, 200000})
-    for (int64_t k : {1, 100, 513, 4096, 100000}) EXPECT_LE(scratch_floats(Product{4096, n, k, {}, {}, nullptr, n}), 1'200'000) << n << " " << k;
+    for (int64_t k : {1, 100, 513, 4096, 100000})
+      EXPECT_LE(scratch_floats(Product{4096, n, k, {}, {}, nullptr, n}), 1'200'000) << n << " " << k;
 }
 
 // Rows and columns computed alone are bit-equal to those of the whole product.
