@@ -114,6 +114,7 @@ ActivationBytes activation_bytes(const ModelShape& shape, const Config& config, 
   const double N = static_cast<double>(shape.num_heads), q = static_cast<double>(shape.num_heads * shape.head_size);
   const double k = static_cast<double>(shape.num_kv_heads * shape.head_size), f = static_cast<double>(shape.ffn_size);
   const bool gated = shape.gated_ffn;
+  const double w = std::max(e, 4.0);  // the loss and explicit attention probabilities are float32 in 16-bit runs too
   auto dropout = [&](double of_model) { return config.train.dropout.value_or(of_model) > 0; };
   ActivationBytes bytes;
   double attention = dropout(shape.attention_dropout) ? 2 * w * N * B * S * S / t : 4 * N * T / t;
@@ -137,7 +138,6 @@ double state_bytes(const ModelShape& shape, const MeshLayout& layout, const Conf
   const double e = bytes_of(config.train.dtype);
   const double a_parameter = (e == 8 ? 32 : e == 4 ? 16 : 18) + compression_bytes(config, layout.dp_size);
   return (layers * layer + tables) / static_cast<double>(layout.tp_size) * a_parameter;
-  const double w = std::max(e, 4.0);  // the loss and explicit attention probabilities are float32 in 16-bit runs too
 }
 
 double peak_activation_bytes(const Schedule& schedule, const std::vector<Span>& layers, const ActivationBytes& bytes) {
