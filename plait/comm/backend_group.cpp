@@ -46,8 +46,7 @@ TraceEvent trace_event(const GroupInfo& info, const Operation& operation, const 
 }
 
 template <class Function>
-auto guarded(GroupInfo& info, const Operation& operation, const char* what, const Function& function) {
-  ProfileScope scope(info.profiler, info.part, [&] { return trace_event(info, operation, what); });
+auto named(const GroupInfo& info, const Operation& operation, const Function& function) {
   try {
     return function();
   } catch (const Error&) {
@@ -55,6 +54,12 @@ auto guarded(GroupInfo& info, const Operation& operation, const char* what, cons
   } catch (const std::exception& e) {
     throw_lost(info, operation, e);
   }
+}
+
+template <class Function>
+auto guarded(GroupInfo& info, const Operation& operation, const char* what, const Function& function) {
+  ProfileScope scope(info.profiler, info.part, [&] { return trace_event(info, operation, what); });
+  return named(info, operation, function);
 }
 
 // Between its start and the end of its wait an operation is under way.
@@ -82,7 +87,9 @@ class BackendWork : public Work {
     event.in_flight = true;
     profiler->add_event(std::move(event));
   }
-  bool done() override { return !work_ || work_->isCompleted(); }
+  bool done() override {
+    return !work_ || named(*info_, operation_, [&] { return work_->isCompleted(); });
+  }
 
  private:
   std::shared_ptr<GroupInfo> info_;

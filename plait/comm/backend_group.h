@@ -1,5 +1,6 @@
-// ProcessGroup over any c10d Backend (Gloo, NCCL, in-process threads). Turns every failure of the backend into Error(kPeerLost) or
-// Error(kHang) that names group, rank, coordinate and operation. A group of one rank has no backend: its operations are copies.
+// ProcessGroup over any c10d Backend (Gloo, NCCL, MPI, shared memory, in-process threads). Turns what a backend throws into Error(kPeerLost)
+// or Error(kHang) that names group, rank, coordinate and operation; an Error of its own passes. A group of one rank has no backend: its
+// operations are copies.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -54,7 +54,7 @@ class BackendMaker {
       shm_ = std::make_shared<detail::ShmRank>(*c10::make_intrusive<c10d::PrefixStore>("plait", store_), options_.rank, options_.world_size,
                                                options_.timeout, options_.machine.empty() ? detail::machine_identity() : options_.machine);
     const bool misses_it = options_.backend == "auto" || (mpi_ && spans_machines());
-    if (shm_ && !shm_->problem().empty() && misses_it && options_.rank == 0)
+    if (shm_ && !shm_->problem().empty() && misses_it && options_.local_rank == 0)
       log_warning("the ranks of this machine share no memory (", shm_->problem(), "); ", mpi_ ? "mpi" : "gloo", " carries their messages");
     if (mpi_ && shm_->problem().empty()) mpi_beside_shm_ = std::make_shared<detail::MpiBesideShm>(mpi_, shm_);
   }
@@ -159,7 +159,8 @@ ProcessGroupPtr make_axis_group(BackendMaker& maker, const MeshLayout& layout, i
     throw;
   } catch (const std::exception& e) {
     std::string cause = e.what();
-    bool lost = cause.find("onnection") != std::string::npos && cause.find("imed out") == std::string::npos;
+    bool lost = dynamic_cast<const detail::ShmPeerLost*>(&e) ||
+                (cause.find("onnection") != std::string::npos && cause.find("imed out") == std::string::npos);
     throw_error(lost ? ExitCode::kPeerLost : ExitCode::kRendezvous, where, ": group ", name, " (ranks ", join(members),
                 ") did not connect: ", cause.substr(0, cause.find('\n')));
   }

@@ -1,4 +1,4 @@
-// ProcessGroup: a handle on one group of ranks that can do collectives. It hides the backend (Gloo, NCCL, in-process threads).
+// ProcessGroup: a handle on one group of ranks that can do collectives. It hides the backend (backend_group.h).
 // Rank rule: every member calls the same operations in the same order; an operation on a group of size 1 is a no-op.
 // Errors: a lost peer or a time-out throws Error(kPeerLost / kHang) that names the group, the own rank and the operation.
 #pragma once
@@ -45,7 +45,8 @@ class ProcessGroup {
   // output [n, ...] gets the sum of members' input rows [rank * n, +n). Both contiguous.
   virtual WorkPtr reduce_scatter(at::Tensor output, at::Tensor input) = 0;
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root) = 0;
-  // Point to point with group ranks. A send needs no posted receive to return; tensors stay untouched until wait().
+  // Point to point with group ranks; tensors stay untouched until wait(). A send needs no posted receive to end, but a large one may need
+  // that its receiver waits for anything, or looks whether anything is done.
   virtual WorkPtr send(at::Tensor tensor, int64_t destination, int tag) = 0;
   virtual WorkPtr recv(at::Tensor tensor, int64_t source, int tag) = 0;
   virtual void barrier() = 0;

@@ -131,11 +131,14 @@ bool reduce_slices(at::ScalarType type, Reduction reduction, const std::vector<c
     case at::kHalf: return reduce_typed<c10::Half, float>(reduction, inputs, outputs, n);
     case at::kLong: return reduce_typed<int64_t, int64_t>(reduction, inputs, outputs, n);
     case at::kInt: return reduce_typed<int32_t, int32_t>(reduction, inputs, outputs, n);
+    case at::kShort: return reduce_typed<int16_t, int16_t>(reduction, inputs, outputs, n);
     case at::kByte: return reduce_typed<uint8_t, uint8_t>(reduction, inputs, outputs, n);
     case at::kChar: return reduce_typed<int8_t, int8_t>(reduction, inputs, outputs, n);
     case at::kBool: return reduce_typed<bool, uint8_t>(reduction, inputs, outputs, n);
     default: return false;
   }
 }
+
+bool can_reduce(at::ScalarType type) { return reduce_slices(type, Reduction::kSum, {}, {}, 0); }
 
 }  // namespace plait::detail

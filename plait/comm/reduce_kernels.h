@@ -17,9 +17,10 @@ namespace plait::detail {
 enum class Reduction { kSum, kMax, kMin };
 
 // outputs[k][0, n) = reduction over r of inputs[r][0, n). An output may be the same memory as an input. Returns false when the type
-// is not one of fp64, fp32, bf16, fp16, int64, int32, uint8, int8, bool (bool: sum is "or").
+// is not one of fp64, fp32, bf16, fp16, int64, int32, int16, uint8, int8, bool (bool: sum is "or").
 bool reduce_slices(at::ScalarType type, Reduction reduction, const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                    int64_t n);
+bool can_reduce(at::ScalarType type);
 
 // Throws Error(kBug) for any other; `backend` names it.
 Reduction reduction_of(const c10d::ReduceOp& op, const char* backend);

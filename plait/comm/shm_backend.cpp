@@ -7,17 +7,16 @@
 namespace plait::detail {
 namespace {
 
-Reduction shm_reduction(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return Reduction::kSum;
-    case c10d::ReduceOp::MAX: return Reduction::kMax;
-    case c10d::ReduceOp::MIN: return Reduction::kMin;
-    default: throw_error(ExitCode::kBug, "the shared-memory backend reduces by sum, max and min only");
-  }
-}
+Reduction shm_reduction(const c10d::ReduceOp& op) { return reduction_of(op, "shared-memory"); }
 
 void check_shm_tensor(const at::Tensor& tensor) {
   PLAIT_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(), "shared-memory collectives take contiguous CPU tensors");
+}
+
+// On all ranks alike and before anything is posted: later the error would come out of whatever operation makes progress.
+void check_shm_sum(const at::Tensor& tensor) {
+  check_shm_tensor(tensor);
+  PLAIT_CHECK(can_reduce(tensor.scalar_type()), "no reduction for type ", c10::toString(tensor.scalar_type()));
 }
 
 // Operation: ShmCollective or ShmMessage.
@@ -56,16 +55,21 @@ ShmBackend::ShmBackend(std::shared_ptr<ShmRank> rank, c10d::Store& store, std::v
     store.set("shm", std::vector<uint8_t>(address.begin(), address.end()));
   } else {
     auto address = store.get("shm");
-    memory_ = SharedMemory::attach(std::string(address.begin(), address.end()), bytes);
+    memory_ = own_->attach(members_[0], std::string(address.begin(), address.end()), bytes);
   }
   collectives_ = std::make_unique<ShmCollectives>(*own_, members_, group_rank, memory_.data());
   auto* rings = reinterpret_cast<ShmRing*>(memory_.data() + before_rings);
   for (int peer = 0; peer < size_; ++peer) {
     senders_.emplace_back(rings + group_rank * size_ + peer, own_->loans());
-    receivers_.emplace_back(rings + peer * size_ + group_rank, own_->loans());
+    receivers_.emplace_back(rings + peer * size_ + group_rank, *own_, members_, peer);
   }
   own_->add(this);
-  barrier(c10d::BarrierOptions())->wait();  // all have attached
+  try {
+    barrier(c10d::BarrierOptions())->wait();  // all have attached
+  } catch (...) {
+    own_->remove(this);  // no destructor will
+    throw;
+  }
   memory_.release_address();
 }
 
@@ -108,7 +112,7 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::start_message(std::shared_ptr<ShmMess
 }
 
 c10::intrusive_ptr<c10d::Work> ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
-  check_shm_tensor(tensors.at(0));
+  check_shm_sum(tensors.at(0));
   return start({ShmKind::kAllReduce, shm_reduction(options.reduceOp)}, tensors[0], tensors[0], c10d::OpType::ALLREDUCE);
 }
 
@@ -122,7 +126,7 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::_allgather_base(at::Tensor& output, a
 
 c10::intrusive_ptr<c10d::Work> ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                                 const c10d::ReduceScatterOptions& options) {
-  check_shm_tensor(input);
+  check_shm_sum(input);
   check_shm_tensor(output);
   PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ", input.numel(),
               " elements over ", size_, " ranks into ", output.numel());

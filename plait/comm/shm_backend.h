@@ -36,6 +36,7 @@ class ShmBackend : public c10d::Backend, public BufferMaker, private ShmProgress
 
  private:
   bool progress() override;
+  std::string behind() const override { return collectives_->behind(); }
   c10::intrusive_ptr<c10d::Work> start(ShmCall call, const at::Tensor& input, const at::Tensor& output, c10d::OpType type);
   c10::intrusive_ptr<c10d::Work> start_message(std::shared_ptr<ShmMessage> message, c10d::OpType type);
 

@@ -15,16 +15,6 @@ void finish_message(ShmMessage& message) {
   message.tensor = at::Tensor();  // the owner frees it: a finished message holds no memory
 }
 
-std::string message_mismatch(const ShmMessage& message, int32_t type, int64_t bytes) {
-  return cat("message mismatch with tag ", message.tag, ": the sender sends ", bytes, " bytes of ",
-             c10::toString(static_cast<at::ScalarType>(type)), ", the receiver expects ", tensor_bytes(message.tensor), " of ",
-             c10::toString(message.tensor.scalar_type()));
-}
-
-bool message_fits(const ShmMessage& message, int32_t type, int64_t bytes) {
-  return tensor_bytes(message.tensor) == bytes && static_cast<int32_t>(message.tensor.scalar_type()) == type;
-}
-
 }  // namespace
 
 // The next piece of the message.
@@ -59,8 +49,13 @@ bool ShmSender::progress() {
   return moved;
 }
 
-void ShmReceiver::deliver(ShmMessage& message, int32_t type, int64_t bytes) {
-  if (!message_fits(message, type, bytes)) message.broken = message_mismatch(message, type, bytes);
+// That what arrives is what the receive expects; else it is broken.
+void ShmReceiver::check(ShmMessage& message, int32_t type, int64_t bytes) const {
+  const at::Tensor& tensor = message.tensor;
+  if (tensor_bytes(tensor) == bytes && static_cast<int32_t>(tensor.scalar_type()) == type) return;
+  message.broken = cat("message mismatch in the group of ranks ", join(*members_), ", tag ", message.tag, ": rank ", from_, " sends ",
+                       bytes, " bytes of ", c10::toString(static_cast<at::ScalarType>(type)), ", rank ", own_->rank(), " expects ",
+                       tensor_bytes(tensor), " of ", c10::toString(tensor.scalar_type()));
 }
 
 void ShmReceiver::post(std::shared_ptr<ShmMessage> message) {
@@ -69,7 +64,7 @@ void ShmReceiver::post(std::shared_ptr<ShmMessage> message) {
     if (it->tag != message->tag) continue;
     const auto bytes = static_cast<int64_t>(it->bytes.size());
     const bool arriving = open_ && open_early_ && &*it == &early_.back();
-    deliver(*message, it->type, bytes);
+    check(*message, it->type, bytes);
     if (message->broken.empty() && bytes > 0)
       std::memcpy(message->tensor.data_ptr(), it->bytes.data(), static_cast<size_t>(arriving ? got_bytes_ : bytes));
     if (arriving) {  // its other pieces go into the tensor
@@ -95,7 +90,7 @@ void ShmReceiver::begin(const ShmSlotHeader& header) {
   }
   target_ = *it;
   posted_.erase(it);
-  deliver(*target_, header.type, header.message_bytes);
+  check(*target_, header.type, header.message_bytes);
 }
 
 bool ShmReceiver::progress() {
@@ -110,7 +105,7 @@ bool ShmReceiver::progress() {
                : target_->broken.empty() ? static_cast<char*>(target_->tensor.data_ptr())
                                          : nullptr;
     if (to && header.piece_bytes > 0) {
-      const char* from = header.loan.serial > 0 ? loans_->reach(header.loan) : slot.bytes;
+      const char* from = header.loan.serial > 0 ? own_->reach(from_, header.loan) : slot.bytes;
       std::memcpy(to + got_bytes_, from, static_cast<size_t>(header.piece_bytes));
     }
     ring_->taken.store(taken + 1, std::memory_order_release);

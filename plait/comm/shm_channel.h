@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plait/comm/shm_loans.h"
+#include "plait/comm/shm_rank.h"
 
 namespace plait::detail {
 
@@ -73,7 +74,9 @@ class ShmSender {
 // The reading end.
 class ShmReceiver {
  public:
-  ShmReceiver(ShmRing* ring, ShmLoans& loans) : ring_(ring), loans_(&loans) {}
+  // members: global ranks, of whom it reads what group rank `peer` writes.
+  ShmReceiver(ShmRing* ring, ShmRank& own, const std::vector<int64_t>& members, int peer)
+      : ring_(ring), own_(&own), members_(&members), from_(members[static_cast<size_t>(peer)]) {}
   void post(std::shared_ptr<ShmMessage> message);
   bool progress();  // true when it took something: ring the writer
 
@@ -83,9 +86,11 @@ class ShmReceiver {
     std::vector<char> bytes;
   };
   void begin(const ShmSlotHeader& header);
-  void deliver(ShmMessage& message, int32_t type, int64_t bytes);
+  void check(ShmMessage& message, int32_t type, int64_t bytes) const;
   ShmRing* ring_;
-  ShmLoans* loans_;
+  ShmRank* own_;
+  const std::vector<int64_t>* members_;
+  int64_t from_;  // global rank
   std::deque<std::shared_ptr<ShmMessage>> posted_;
   std::deque<Early> early_;
   // The message whose pieces arrive now: into a posted receive or into early_.back().

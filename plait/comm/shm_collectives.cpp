@@ -14,18 +14,7 @@ constexpr int64_t kSlotBytes = 512 << 10;
 constexpr uint64_t kSlots = 2;
 constexpr int64_t kOneMeetingBytes = 32 << 10;  // up to here it costs less that every rank sums everything itself
 constexpr int64_t kStreamBytes = 16 << 20;      // from here on results leave the caches before they are used
-constexpr int64_t kPartElements = 64;           // parts of a piece begin on whole cache lines, in every type
-
-struct Span {
-  int64_t begin, end;
-};
-
-// The elements of a piece that `rank` sums in a reduction of two meetings; the last rank takes the rest.
-Span part_of(int64_t piece, int rank, int size) {
-  const int64_t share = (piece / size + kPartElements - 1) / kPartElements * kPartElements;
-  const int64_t begin = std::min(piece, share * rank);
-  return {begin, rank == size - 1 ? piece : std::min(piece, begin + share)};
-}
+constexpr int64_t kPartElements = 64;           // pieces begin on whole cache lines, in every type
 
 char* element_at(const at::Tensor& tensor, int64_t element) {
   return static_cast<char*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
@@ -159,7 +148,7 @@ void ShmCollectives::stage(ShmCollective& c, uint64_t index) {
   switch (c.call.kind) {
     case ShmKind::kAllReduce:
       if (c.two_meetings) {  // nobody else needs the own part
-        const Span own = part_of(elements, rank_, size_);
+        const ReducedPart own = part_of_piece(elements, rank_, size_);
         put(0, begin, own.begin);
         put(own.end, begin + own.end, elements - own.end);
       } else {
@@ -179,14 +168,22 @@ void ShmCollectives::stage(ShmCollective& c, uint64_t index) {
   if (index == 0) seats_[rank_].posted[piece % kSlots] = {c.call, c.own};
 }
 
-bool ShmCollectives::calls_agree(ShmCollective& c) {
+// When all have come to the operation: they call the same, and what they lend is at hand. False: broken.
+bool ShmCollectives::begin_reading(ShmCollective& c) {
+  if (!calls_agree(c)) return false;
   c.lent.assign(static_cast<size_t>(size_), nullptr);
   for (int r = 0; r < size_; ++r) {
+    const auto at = static_cast<size_t>(r);
+    const ShmLoan& loan = seats_[r].posted[c.first_piece % kSlots].loan;
+    if (r != rank_ && loan.serial > 0) c.lent[at] = own_.reach(members_[at], loan);
+  }
+  return true;
+}
+
+bool ShmCollectives::calls_agree(ShmCollective& c) const {
+  for (int r = 0; r < size_; ++r) {
     const Seat::Posted& other = seats_[r].posted[c.first_piece % kSlots];
-    if (other.call == c.call) {
-      if (r != rank_ && other.loan.serial > 0) c.lent[static_cast<size_t>(r)] = own_.loans().reach(other.loan);
-      continue;
-    }
+    if (other.call == c.call) continue;
     c.broken = cat("ranks ", join(members_), " disagree on operation ", c.sequence, ": rank ", members_[static_cast<size_t>(r)], " calls ",
                    shm_call_text(other.call), ", rank ", members_[static_cast<size_t>(rank_)], " calls ", shm_call_text(c.call));
     return false;
@@ -201,7 +198,7 @@ void ShmCollectives::reduce(const ShmCollective& c, int64_t elements) {
 
 void ShmCollectives::reduce_part(ShmCollective& c, uint64_t index) {
   const int64_t begin = static_cast<int64_t>(index) * c.piece;
-  const Span own = part_of(std::min(c.whole - begin, c.piece), rank_, size_);
+  const ReducedPart own = part_of_piece(std::min(c.whole - begin, c.piece), rank_, size_);
   if (own.begin == own.end) return;
   inputs_.clear();
   for (int r = 0; r < size_; ++r) inputs_.push_back(input_of(c, r, index, own.begin, begin + own.begin));
@@ -214,7 +211,7 @@ void ShmCollectives::reduce_part(ShmCollective& c, uint64_t index) {
 void ShmCollectives::gather_parts(ShmCollective& c, uint64_t index) {
   const int64_t begin = static_cast<int64_t>(index) * c.piece, elements = std::min(c.whole - begin, c.piece);
   for (int r = 0; r < size_; ++r) {
-    const Span part = part_of(elements, r, size_);
+    const ReducedPart part = part_of_piece(elements, r, size_);
     if (r == rank_ || part.begin == part.end) continue;
     const char* lent = c.lent[static_cast<size_t>(r)];
     const char* from = lent ? lent + (begin + part.begin) * c.element_size : result(c.first_piece + index) + part.begin * c.element_size;
@@ -276,7 +273,7 @@ bool ShmCollectives::finish_next() {
       if (c.finished == c.reduced || least(&Seat::reduced) <= c.first_reduction + c.finished) return false;
     } else {
       if (c.finished == c.staged || least(&Seat::staged) <= c.first_piece + c.finished) return false;
-      if (c.finished == 0 && !calls_agree(c)) return true;
+      if (c.finished == 0 && !begin_reading(c)) return true;
     }
     finish(c, c.finished++);
     publish(&Seat::done);
@@ -290,7 +287,7 @@ bool ShmCollectives::reduce_next() {
     ShmCollective& c = *operation;
     if (!c.two_meetings || c.reduced == c.num_pieces) continue;
     if (c.reduced == c.staged || least(&Seat::staged) <= c.first_piece + c.reduced) return false;
-    if (c.reduced == 0 && !calls_agree(c)) return true;
+    if (c.reduced == 0 && !begin_reading(c)) return true;
     reduce_part(c, c.reduced++);
     publish(&Seat::reduced);
     return true;
@@ -323,6 +320,22 @@ bool ShmCollectives::progress() {
   bool moved = false;
   while (step()) moved = true;
   return moved;
+}
+
+// A rank that stands still has no counter above those of the ranks that wait for it.
+std::string ShmCollectives::behind() const {
+  if (operations_.empty()) return "";
+  auto steps = [&](int r) { return seats_[r].staged.load() + seats_[r].reduced.load() + seats_[r].done.load(); };
+  uint64_t fewest = steps(rank_);
+  std::vector<int64_t> last;
+  for (int r = 0; r < size_; ++r) {
+    const uint64_t of_r = steps(r);
+    if (r == rank_ || of_r > fewest) continue;
+    if (of_r < fewest) last.clear();
+    fewest = of_r;
+    last.push_back(members_[static_cast<size_t>(r)]);
+  }
+  return last.empty() ? "" : cat("; of the ranks ", join(members_), " the last to move: ", join(last));
 }
 
 }  // namespace plait::detail

@@ -62,6 +62,8 @@ class ShmCollectives {
 
   std::shared_ptr<ShmCollective> post(ShmCall call, const at::Tensor& input, const at::Tensor& output);
   bool progress();  // true when anything moved
+  // Who did least of what is under way, for a message; "" when nothing is.
+  std::string behind() const;
 
  private:
   struct Seat;
@@ -75,7 +77,8 @@ class ShmCollectives {
   void finish(ShmCollective& c, uint64_t index);
   void gather_parts(ShmCollective& c, uint64_t index);
   void sum_slots(ShmCollective& c, uint64_t index);
-  bool calls_agree(ShmCollective& c);
+  bool begin_reading(ShmCollective& c);
+  bool calls_agree(ShmCollective& c) const;
   void reduce(const ShmCollective& c, int64_t elements);
   void publish(std::atomic<uint64_t> Seat::*counter);
   uint64_t least(std::atomic<uint64_t> Seat::*counter) const;

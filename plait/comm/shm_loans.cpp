@@ -1,6 +1,7 @@
 #include "plait/comm/shm_loans.h"
 
 #include <ATen/Functions.h>
+#include <unistd.h>
 
 #include "plait/base/error.h"
 #include "plait/tensor/allocator.h"
@@ -53,7 +54,7 @@ ShmLoan ShmLoans::find(const void* begin, size_t bytes) const {
   const SharedMemory& memory = piece->second.memory;
   const auto offset = static_cast<size_t>(at - piece->first);
   if (offset + bytes > memory.size_bytes()) return {};
-  return {piece->second.serial, memory.process(), memory.descriptor(), memory.size_bytes(), offset};
+  return {piece->second.serial, ::getpid(), memory.descriptor(), memory.size_bytes(), offset};
 }
 
 char* ShmLoans::reach(const ShmLoan& loan) {

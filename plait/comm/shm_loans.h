@@ -36,7 +36,7 @@ class ShmLoans {
   at::Tensor lend(int64_t elements, at::ScalarType type);
   // Where `bytes` from `begin` lie; serial 0 when not wholly in one tensor of lend().
   ShmLoan find(const void* begin, size_t bytes) const;
-  // A peer's memory. Throws Error(kResource).
+  // A peer's memory. Throws as SharedMemory::attach.
   char* reach(const ShmLoan& loan);
 
  private:

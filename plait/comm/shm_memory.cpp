@@ -18,10 +18,12 @@
 namespace plait::detail {
 namespace {
 
-constexpr size_t kPage = 4096;
+// Shared memory is a wish of plait's, not of the user's: what else there is.
+constexpr const char* kWithoutSharedMemory = "; train.comm.backend: gloo does without";
 
 [[noreturn]] void throw_unmapped(size_t size_bytes) {
-  throw_error(ExitCode::kResource, "cannot map ", size_bytes, " bytes of shared memory: ", std::strerror(errno));
+  throw_error(ExitCode::kResource, "cannot map ", size_bytes, " bytes of shared memory: ", std::strerror(errno),
+              errno == ENOMEM ? " (ulimit -v)" : "", kWithoutSharedMemory);
 }
 
 std::string link_text(const char* path) {
@@ -32,9 +34,16 @@ std::string link_text(const char* path) {
 
 enum class Look { kFound, kGone, kDenied };
 
-// State letter and start time of /proc/PID/stat: fields 3 and 22, counted after the name, which may hold blanks and brackets. Denied: this
-// process has no descriptor left, or the like; it says nothing of the other.
-Look read_stat(pid_t pid, char* state, unsigned long long* start_time) {
+struct ProcessStat {
+  char state = '?';
+  unsigned long flags = 0;  // the kernel's PF_...
+  unsigned long long start_time = 0;
+};
+constexpr unsigned long kExiting = 0x4;  // PF_EXITING
+
+// Of /proc/PID/stat fields 3, 9 and 22, counted after the name, which may hold blanks and brackets. Denied: this process has no descriptor
+// left, or the like; it says nothing of the other.
+Look read_stat(pid_t pid, ProcessStat* found) {
   const int fd = ::open(cat("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno == ENOENT || errno == ESRCH ? Look::kGone : Look::kDenied;
   char text[1024];
@@ -46,13 +55,12 @@ Look read_stat(pid_t pid, char* state, unsigned long long* start_time) {
   if (name_end == std::string::npos) return Look::kGone;
   std::istringstream fields(line.substr(name_end + 1));
   std::string skipped;
-  fields >> *state;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  return fields >> *start_time ? Look::kFound : Look::kGone;
+  fields >> found->state;
+  for (int field = 4; field < 9; ++field) fields >> skipped;
+  fields >> found->flags;
+  for (int field = 10; field < 22; ++field) fields >> skipped;
+  return fields >> found->start_time ? Look::kFound : Look::kGone;
 }
-
-// Shared memory is a wish of plait's, not of the user's: what else there is.
-constexpr const char* kWithoutSharedMemory = "; train.comm.backend: gloo does without";
 
 }  // namespace
 
@@ -75,9 +83,11 @@ SharedMemory SharedMemory::attach(const std::string& address, size_t size_bytes)
   std::string path = cat("/proc/", address.substr(0, slash), "/fd/", slash == std::string::npos ? "" : address.substr(slash + 1));
   memory.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat info {};
-  if (memory.fd_ < 0 || ::fstat(memory.fd_, &info) != 0)
-    throw_error(ExitCode::kResource, "cannot open the shared memory of process ", address.substr(0, slash), " (", path,
-                "): ", std::strerror(errno));
+  if (memory.fd_ < 0 || ::fstat(memory.fd_, &info) != 0) {
+    const int cause = errno;
+    throw_error(cause == ENOENT || cause == ESRCH ? ExitCode::kPeerLost : ExitCode::kResource, "cannot open the shared memory of process ",
+                address.substr(0, slash), " (", path, "): ", std::strerror(cause), cause == EMFILE ? " (ulimit -n)" : "");
+  }
   if (info.st_size != static_cast<off_t>(size_bytes))
     throw_error(ExitCode::kBug, "shared memory at ", path, " has ", info.st_size, " bytes instead of ", size_bytes);
   memory.map(size_bytes);
@@ -93,7 +103,8 @@ void SharedMemory::map(size_t size_bytes) {
   const size_t before = slack ? (kHugePage - reinterpret_cast<uintptr_t>(reserved) % kHugePage) % kHugePage : 0;
   data_ = reserved + before;
   size_bytes_ = size_bytes;
-  const size_t pages = (size_bytes + kPage - 1) / kPage * kPage, after = before + pages;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t after = before + (size_bytes + page - 1) / page * page;
   if (before > 0) ::munmap(reserved, before);
   if (slack > 0 && after < size_bytes + slack) ::munmap(reserved + after, size_bytes + slack - after);
   if (::mmap(data_, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd_, 0) == MAP_FAILED)
@@ -116,8 +127,6 @@ void SharedMemory::take_huge_pages(size_t bytes) {
 }
 
 void SharedMemory::empty() { ::madvise(data_, size_bytes_, MADV_REMOVE); }
-
-int32_t SharedMemory::process() const { return ::getpid(); }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
 
@@ -153,20 +162,20 @@ std::string machine_identity() {
 }
 
 unsigned long long process_start_time(pid_t pid) {
-  char state = '?';
-  unsigned long long start_time = 0;
-  return read_stat(pid, &state, &start_time) == Look::kFound ? start_time : 0;
+  ProcessStat found;
+  return read_stat(pid, &found) == Look::kFound ? found.start_time : 0;
 }
 
-bool process_alive(pid_t pid, unsigned long long start_time) {
-  char state = '?';
-  unsigned long long found = 0;
-  switch (read_stat(pid, &state, &found)) {
-    case Look::kFound: return found == start_time && state != 'Z' && state != 'X';
-    case Look::kGone: return false;
+Life process_life(pid_t pid, unsigned long long start_time) {
+  ProcessStat found;
+  switch (read_stat(pid, &found)) {
+    case Look::kFound:
+      if (found.start_time != start_time || found.state == 'Z' || found.state == 'X') return Life::kEnded;
+      return found.flags & kExiting ? Life::kEnding : Life::kAlive;
+    case Look::kGone: return Life::kEnded;
     case Look::kDenied: break;
   }
-  return ::kill(pid, 0) == 0 || errno == EPERM;
+  return ::kill(pid, 0) == 0 || errno == EPERM ? Life::kAlive : Life::kEnded;
 }
 
 }  // namespace plait::detail

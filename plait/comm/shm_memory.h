@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace plait::detail {
@@ -16,7 +17,7 @@ class SharedMemory {
   SharedMemory() = default;
   // A new piece of zeros. Throws Error(kResource).
   static SharedMemory create(size_t size_bytes);
-  // The piece that create() made elsewhere, by its address(). Throws Error(kResource): not of this machine, not allowed, gone.
+  // The piece that create() made elsewhere, by its address(). Throws Error: kPeerLost when it is gone, kResource when it may not be opened.
   static SharedMemory attach(const std::string& address, size_t size_bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -30,7 +31,6 @@ class SharedMemory {
   std::string address() const;
   // All others have attached: the descriptor is given back.
   void release_address();
-  int32_t process() const;
   int32_t descriptor() const { return fd_; }
 
   // The first `bytes` of new memory: huge pages where the kernel can (Linux 6.1), in some 0.2 ms each.
@@ -48,9 +48,11 @@ class SharedMemory {
 // Processes with the same text share a machine, its process ids and a user: they can attach each other's memory.
 std::string machine_identity();
 
-// False when the process has ended (also when nobody has waited for it yet) or is another one of the same number. Out of descriptors, it tells
-// only whether there is a process of that number.
-bool process_alive(pid_t pid, unsigned long long start_time);
+// kEnding: gives back its memory and descriptors, which takes a while where there is much of it. kEnded: also when nobody has waited for it
+// yet, or when the number is another process's.
+enum class Life { kAlive, kEnding, kEnded };
+// Out of descriptors, it tells only whether there is a process of that number.
+Life process_life(pid_t pid, unsigned long long start_time);
 // Clock ticks since boot at which a process started, from /proc; 0 when there is no such process or /proc cannot be read.
 unsigned long long process_start_time(pid_t pid);
 

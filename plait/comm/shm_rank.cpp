@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <climits>
 #include <ctime>
-#include <stdexcept>
 #include <thread>
 
 #include "plait/base/error.h"
@@ -21,6 +20,8 @@ constexpr std::chrono::microseconds kYielding{200};   // how long a waiting rank
 constexpr std::chrono::microseconds kDearYield{500};  // a core that was away so long went to one that computes
 constexpr std::chrono::milliseconds kNoYielding{20};
 constexpr std::chrono::milliseconds kLookAround{50};  // a peer that died rings nobody: how often a sleeper looks
+constexpr std::chrono::seconds kLongestLook{1};       // who was away for longer was stopped, and its peers perhaps with it
+constexpr std::chrono::seconds kLongestEnd{20};       // of a process that is ending
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::milliseconds longest) {
   timespec time{};
@@ -158,22 +159,55 @@ void ShmRank::throw_if_lost(const std::vector<int64_t>& needed, std::vector<int6
     if (r == rank_) continue;
     const ShmSeat& other = seat(r);
     const bool ended = other.ended.load(std::memory_order_acquire) != 0;
-    if (!ended && process_alive(other.pid.load(), other.start_time.load())) continue;
+    if (!ended && process_life(other.pid.load(), other.start_time.load()) != Life::kEnded) continue;
     // What it did before its end is looked at once more before it counts as lost.
     if (std::find(suspects.begin(), suspects.end(), r) == suspects.end()) {
       suspects.push_back(r);
       continue;
     }
-    throw std::runtime_error(cat("rank ", r, " (process ", other.pid.load(), ") has ", ended ? "ended without its part" : "died"));
+    throw ShmPeerLost(cat("rank ", r, " (process ", other.pid.load(), ") has ", ended ? "ended without its part" : "died"));
   }
+}
+
+void ShmRank::throw_timed_out() const {
+  std::string behind;
+  for (const ShmProgress* group : groups_) behind += group->behind();
+  throw std::runtime_error(cat("timed out after ", timeout_.count(), " ms", behind));
+}
+
+template <class Open>
+auto ShmRank::opened(int64_t rank, const Open& open) {
+  try {
+    return open();
+  } catch (const Error& error) {
+    // A rank keeps its memory until all have read it: where it is missing, that rank is on its way out.
+    const ShmSeat& other = seat(rank);
+    const int32_t pid = other.pid.load();
+    auto life = [&] { return process_life(pid, other.start_time.load()); };
+    // Whoever has started the ranks should see it gone before those that lost it.
+    const auto latest = std::chrono::steady_clock::now() + kLongestEnd;
+    while (life() == Life::kEnding && std::chrono::steady_clock::now() < latest) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const bool alive = life() == Life::kAlive;
+    if (error.code() == ExitCode::kPeerLost || !alive)
+      throw ShmPeerLost(cat("rank ", rank, " (process ", pid, ") has ", alive ? "ended without its part" : "died"));
+    throw_error(error.code(), "rank ", rank_, ", memory of rank ", rank, ": ", error.what());
+  }
+}
+
+SharedMemory ShmRank::attach(int64_t rank, const std::string& address, size_t size_bytes) {
+  return opened(rank, [&] { return SharedMemory::attach(address, size_bytes); });
+}
+
+char* ShmRank::reach(int64_t rank, const ShmLoan& loan) {
+  return opened(rank, [&] { return loans_.reach(loan); });
 }
 
 void ShmRank::wait(const std::function<bool()>& finished, const std::vector<int64_t>& needed) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock<std::mutex> lock(mutex_);
   if (progress_all(); finished()) return;
-  const auto begin = Clock::now();
-  auto next_look = begin + kLookAround;
+  auto last_look = Clock::now(), next_look = last_look + kLookAround;
+  Clock::duration waited{};
   std::vector<int64_t> suspects;
   while (true) {
     const uint32_t bell = seat(rank_).bell.load(std::memory_order_acquire);
@@ -182,7 +216,9 @@ void ShmRank::wait(const std::function<bool()>& finished, const std::vector<int6
     if (moved) continue;
     if (auto now = Clock::now(); now >= next_look || !suspects.empty()) {
       throw_if_lost(needed, suspects);
-      if (now - begin > timeout_) throw std::runtime_error(cat("timed out after ", timeout_.count(), " ms"));
+      waited += std::min<Clock::duration>(now - last_look, kLongestLook);
+      if (waited > timeout_) throw_timed_out();
+      last_look = now;
       next_look = now + kLookAround;
     }
     lock.unlock();

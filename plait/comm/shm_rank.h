@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,14 @@ class ShmProgress {
  public:
   virtual ~ShmProgress() = default;
   virtual bool progress() = 0;  // true when anything moved
+  // For the message of a time-out: which ranks were the last to move, when anything is under way.
+  virtual std::string behind() const { return ""; }
+};
+
+// A rank whose part is needed has died or ended: "rank 3 (process 77) has died".
+class ShmPeerLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 class ShmRank {
@@ -59,19 +68,25 @@ class ShmRank {
 
   // Rings another rank of this machine.
   void ring(int64_t rank);
-  // Runs progress() of all groups and sleeps between, until `finished` (called with the lock) says so. Throws std::runtime_error, which
-  // the process group completes with rank, operation and group: a rank of `needed` (global) has died or ended; timed out.
+  // Runs progress() of all groups and sleeps between, until `finished` (called with the lock) says so. Throws what the process group
+  // completes with rank, operation and group: ShmPeerLost when a rank of `needed` (global) has died or ended; std::runtime_error, timed out.
   void wait(const std::function<bool()>& finished, const std::vector<int64_t>& needed);
-  // One round of progress; then `finished`.
+  // One round of progress; then `finished`. It may throw ShmPeerLost too.
   bool poll(const std::function<bool()>& finished);
   std::mutex& mutex() { return mutex_; }
   ShmLoans& loans() { return loans_; }
+  // Memory of another rank: its own, and what it has lent. Throws ShmPeerLost; Error(kResource) when it may not be opened.
+  SharedMemory attach(int64_t rank, const std::string& address, size_t size_bytes);
+  char* reach(int64_t rank, const ShmLoan& loan);
 
  private:
   ShmSeat& seat(int64_t rank) const;
   bool progress_all();
   void sleep(uint32_t bell);
   void throw_if_lost(const std::vector<int64_t>& needed, std::vector<int64_t>& suspects);
+  [[noreturn]] void throw_timed_out() const;
+  template <class Open>
+  auto opened(int64_t rank, const Open& open);
 
   int64_t rank_;
   std::chrono::milliseconds timeout_;

@@ -27,14 +27,7 @@ class ThreadWork : public c10d::Work {
   std::shared_ptr<Operation> operation_;
 };
 
-Reduction reduction_of(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return Reduction::kSum;
-    case c10d::ReduceOp::MAX: return Reduction::kMax;
-    case c10d::ReduceOp::MIN: return Reduction::kMin;
-    default: throw_error(ExitCode::kBug, "the in-process backend reduces by sum, max and min only");
-  }
-}
+Reduction thread_reduction(const c10d::ReduceOp& op) { return reduction_of(op, "in-process"); }
 
 void check_tensor(const at::Tensor& tensor) {
   PLAIT_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(), "in-process collectives take contiguous CPU tensors");
@@ -57,7 +50,7 @@ c10::intrusive_ptr<c10d::Work> ThreadBackend::start_message(HubMessage message, 
 
 c10::intrusive_ptr<c10d::Work> ThreadBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   check_tensor(tensors.at(0));
-  return start({CollectiveKind::kAllReduce, reduction_of(options.reduceOp), 0, tensors[0], tensors[0]}, c10d::OpType::ALLREDUCE);
+  return start({CollectiveKind::kAllReduce, thread_reduction(options.reduceOp), 0, tensors[0], tensors[0]}, c10d::OpType::ALLREDUCE);
 }
 
 c10::intrusive_ptr<c10d::Work> ThreadBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
@@ -74,7 +67,7 @@ c10::intrusive_ptr<c10d::Work> ThreadBackend::_reduce_scatter_base(at::Tensor& o
   check_tensor(output);
   PLAIT_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(), "reduce_scatter of ", input.numel(),
               " elements over ", size_, " ranks into ", output.numel());
-  return start({CollectiveKind::kReduceScatter, reduction_of(options.reduceOp), 0, input, output}, c10d::OpType::_REDUCE_SCATTER_BASE);
+  return start({CollectiveKind::kReduceScatter, thread_reduction(options.reduceOp), 0, input, output}, c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
 c10::intrusive_ptr<c10d::Work> ThreadBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {

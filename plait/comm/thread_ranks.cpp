@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "plait/base/error.h"
@@ -66,28 +67,32 @@ void run_thread_ranks(const MeshLayout& layout, const std::function<void(Mesh&)>
   std::mutex mutex;
   std::exception_ptr first;
 
+  auto fail = [&](int64_t rank, std::exception_ptr error, const std::string& message) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!first) first = std::move(error);
+    }
+    world.fail(rank, message);
+  };
   auto run_rank = [&](int64_t rank) {
     try {
       at::set_num_threads(1);
       auto mesh = make_thread_mesh(layout, rank, hubs);
       body(*mesh);
       world.end(rank);
+    } catch (const std::exception& e) {
+      fail(rank, std::current_exception(), e.what());
     } catch (...) {
-      std::string message = "unknown exception";
-      {
-        std::lock_guard<std::mutex> lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-      try {
-        throw;
-      } catch (const std::exception& e) {
-        message = e.what();
-      } catch (...) {}
-      world.fail(rank, message);
+      fail(rank, std::current_exception(), "unknown exception");
     }
   };
   std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < size; ++rank) threads.emplace_back(run_rank, rank);
+  try {
+    for (int64_t rank = 0; rank < size; ++rank) threads.emplace_back(run_rank, rank);
+  } catch (const std::system_error& e) {  // those that run must not wait for one that never will
+    const std::string message = cat("no thread for rank ", threads.size(), ": ", e.what());
+    fail(static_cast<int64_t>(threads.size()), std::make_exception_ptr(Error(ExitCode::kResource, message)), message);
+  }
   for (auto& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
 }

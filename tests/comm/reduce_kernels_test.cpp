@@ -27,7 +27,7 @@ at::Tensor folded(Reduction reduction, const std::vector<at::Tensor>& inputs, at
 }
 
 TEST(ReduceKernels, EveryTypeLengthAndAddress) {
-  for (auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kChar}) {
+  for (auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kShort, at::kByte, at::kChar}) {
     const bool is_short = type == at::kBFloat16 || type == at::kHalf;
     for (auto reduction : {Reduction::kSum, Reduction::kMax, Reduction::kMin})
       for (int64_t ranks : {1, 2, 5})

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "plait/comm/backend_group.h"
@@ -185,6 +185,26 @@ TEST(ShmProcesses, CallsThatDifferAreNamed) {
   }
 }
 
+// A type that has no sum is refused by the call itself, not by a later one, and nothing of it stays.
+TEST(ShmProcesses, SumOfATypeWithoutOne) {
+  expect_all_well(run_ranks(2, [](Ranks& r) {
+    at::Tensor x = at::ones({10}, at::kComplexFloat), part = at::ones({5}, at::kComplexFloat);
+    auto refused = [](const std::function<WorkPtr()>& call) {
+      try {
+        call();
+      } catch (const Error& error) {
+        return error.code() == ExitCode::kBug && std::string(error.what()).find("no reduction for type ComplexFloat") != std::string::npos;
+      }
+      return false;
+    };
+    testing::require(refused([&] { return r.world->all_reduce(x); }), "all_reduce");
+    testing::require(refused([&] { return r.world->reduce_scatter(part, x); }), "reduce_scatter");
+    r.world->barrier();
+    testing::all_reduce_case(*r.world, at::kShort, {3, 5});
+    testing::all_gather_case(*r.world, at::kComplexFloat, {3, 5});
+  }));
+}
+
 TEST(ShmProcesses, KilledRankIsNamedAtOnce) {
   auto results = run_ranks(3, [](Ranks& r) {
     at::Tensor x = at::ones({1000});
@@ -224,8 +244,33 @@ TEST(ShmProcesses, LifeIsSeenWithoutDescriptors) {
         rlimit none{0, 0};
         if (::setrlimit(RLIMIT_NOFILE, &none) != 0) throw std::runtime_error("no limit");
         testing::require(detail::process_start_time(own) == 0, "/proc can still be read");
-        testing::require(detail::process_alive(own, start_time), "itself");
-        testing::require(!detail::process_alive(gone, start_time), "one that is gone");
+        testing::require(detail::process_life(own, start_time) == detail::Life::kAlive, "itself");
+        testing::require(detail::process_life(gone, start_time) == detail::Life::kEnded, "one that is gone");
+      },
+      seconds(20)));
+}
+
+// What the user can change about it.
+TEST(ShmProcesses, LimitsAreNamed) {
+  expect_all_well(testing::run_processes(
+      1,
+      [](int) {
+        auto refused = [](const std::function<void()>& call, const std::string& words) {
+          try {
+            call();
+          } catch (const Error& error) {
+            return error.code() == ExitCode::kResource && std::string(error.what()).find(words) != std::string::npos;
+          }
+          return false;
+        };
+        constexpr size_t kTooMuch = size_t{1} << 42;
+        const rlimit addresses{kTooMuch, kTooMuch}, none{0, 0};
+        testing::require(::setrlimit(RLIMIT_AS, &addresses) == 0, "no limit of addresses");
+        testing::require(refused([] { detail::SharedMemory::create(kTooMuch); }, "(ulimit -v); train.comm.backend: gloo"), "ulimit -v");
+        auto memory = detail::SharedMemory::create(100);
+        testing::require(::setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit of descriptors");
+        testing::require(refused([] { detail::SharedMemory::create(100); }, "(ulimit -n); train.comm.backend: gloo"), "ulimit -n");
+        testing::require(refused([&] { detail::SharedMemory::attach(memory.address(), 100); }, "(ulimit -n)"), "ulimit -n of a reader");
       },
       seconds(20)));
 }
@@ -240,6 +285,27 @@ TEST(ShmProcesses, SilentRankIsAHang) {
       },
       milliseconds(2000));
   EXPECT_EQ(results[0].exit_code, static_cast<int>(ExitCode::kHang)) << results[0].message;
+  EXPECT_NE(results[0].message.find("the last to move: 1"), std::string::npos) << results[0].message;
+}
+
+// Waiting leaves the cores to those who have work.
+TEST(ShmProcesses, WaitingTakesNoTime) {
+  expect_all_well(run_ranks(2, [](Ranks& r) {
+    r.world->barrier();
+    auto used = [] {
+      rusage usage{};
+      ::getrusage(RUSAGE_SELF, &usage);
+      auto of = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+      return of(usage.ru_utime) + of(usage.ru_stime);
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    const double before = used();
+    if (r.rank == 1) std::this_thread::sleep_for(seconds(1));
+    r.world->barrier();
+    const double took = used() - before, waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    testing::require(waited > 0.9, cat("waited only ", waited, " s"));
+    testing::require(took < waited / 2, cat(took, " s of a core in a wait of ", waited, " s"));
+  }));
 }
 
 // Processes that may not look into each other's descriptors: auto takes Gloo on all of them, shm says why it cannot.
@@ -259,8 +325,9 @@ TEST(ShmProcesses, WithoutTheRightToShare) {
         seconds(60));
     for (const auto& result : results) {
       EXPECT_EQ(result.exit_code, backend == std::string("auto") ? 0 : static_cast<int>(ExitCode::kUsage)) << result.message;
-      if (backend == std::string("shm"))
+      if (backend == std::string("shm")) {
         EXPECT_NE(result.message.find("share no memory (rank 1: cannot open the shared memory"), std::string::npos) << result.message;
+      }
     }
   }
 }
