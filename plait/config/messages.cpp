@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "plait/base/error.h"
+#include "plait/base/text.h"
 #include "plait/config/modelscope.h"
 
 namespace plait {
@@ -18,19 +19,23 @@ bool is_one_of(const std::string& word, const char* const (&names)[2]) { return 
 // {tensor_parallel: p2p}, or [tensor_parallel, p2p] as in the call, or a list of such pairs.
 void translate_priority(FileTranslator* file, const Place& priority) {
   if (!priority) return;
-  if (priority.is_map()) {
+  if (priority.is_map() && !priority.node->entries.empty()) {
     for (const char* axis : {"tensor_parallel", "data_parallel"}) file->become(file->at(priority, axis), kPriority + axis);
     return;
   }
-  std::vector<Place> items = file->items(priority);
+  std::vector<Place> items = priority.is_map() ? std::vector<Place>{} : file->items(priority);
   if (!items.empty() && items[0].node->kind == SettingNode::Kind::kSequence) {
     file->derive(priority, "train.comm.priority");
     for (const Place& pair : items) translate_priority(file, pair);
     return;
   }
-  std::string axis = items.empty() ? "" : file->text(items[0]);
-  if (items.size() != 2 || (axis != "tensor_parallel" && axis != "data_parallel"))
-    file->refuse(priority, "give {tensor_parallel: STYLE, data_parallel: STYLE} or [AXIS, STYLE], with p2p, collective or auto");
+  const std::string axis = items.empty() ? "" : file->text(items[0]);
+  if (items.size() != 2 || (axis != "tensor_parallel" && axis != "data_parallel")) {
+    const std::string near = nearest(axis, {"tensor_parallel", "data_parallel"});
+    file->refuse(priority,
+                 cat("give {tensor_parallel: STYLE, data_parallel: STYLE} or [AXIS, STYLE], with p2p, collective or auto, as in [",
+                     near == "data_parallel" ? near.c_str() : "tensor_parallel", ", p2p]"));
+  }
   file->derive(priority, kPriority + axis);
   file->become(items[1], kPriority + axis);
 }
@@ -38,10 +43,10 @@ void translate_priority(FileTranslator* file, const Place& priority) {
 // {algorithm: fp8, threshold: 65536}, or [fp8, 65536] as in the call, or the algorithm alone.
 void translate_compression(FileTranslator* file, const Place& compression) {
   if (!compression) return;
-  if (!compression.is_map()) {
-    std::vector<Place> items = file->items(compression);
-    if (items.empty() || items.size() > 2)
-      file->refuse(compression, "give ALGORITHM, [ALGORITHM, THRESHOLD] or a section with these names");
+  if (!compression.is_map() || compression.node->entries.empty()) {
+    std::vector<Place> items = compression.is_map() ? std::vector<Place>{} : file->items(compression);
+    if (items.empty() || items.size() > 2 || (items[0].node->kind == SettingNode::Kind::kScalar && items[0].node->text == "true"))
+      file->refuse(compression, "give ALGORITHM, [ALGORITHM, THRESHOLD] or {algorithm: ..., threshold: ...}, as in [fp8, 65536]");
     if (compression.node->kind == SettingNode::Kind::kSequence) file->derive(compression, "train.comm.compression");
     file->become(items[0], kCompression + "algorithm");
     if (items.size() == 2) file->become(items[1], kCompression + "threshold_bytes");

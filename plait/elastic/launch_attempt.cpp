@@ -105,7 +105,7 @@ void LaunchAttempt::start_all() {
   if (options_.node_rank == 0 && options_.num_ranks * options_.num_nodes > 1)
     master = bind_master_socket(options_.bind.empty() ? options_.master_addr : options_.bind, options_.master_port);
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_error(ExitCode::kResource, "no pipe for the ranks: ", std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_no_pipe("the ranks");
   FileDescriptor alive(ends[0]);
   launcher_pipe_ = FileDescriptor(ends[1]);
   for (int64_t i = 0; i < options_.num_ranks; ++i) pages_.push_back(StatusPage::create());

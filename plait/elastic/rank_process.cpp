@@ -4,6 +4,7 @@
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
 
@@ -19,6 +20,16 @@
 
 namespace plait {
 
+void throw_no_pipe(const char* what) {
+  const int cause = errno;
+  rlimit limit{};
+  const bool none_left = cause == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  throw_error(ExitCode::kResource, "no pipe for ", what, ": ", std::strerror(cause),
+              none_left ? cat(" (ulimit -n is ", limit.rlim_cur,
+                              "); the launcher needs about 4 for each rank and 20 more: ulimit -n 65536 where the ", "system allows it")
+                        : "");
+}
+
 namespace {
 
 struct StreamEnds {
@@ -27,7 +38,7 @@ struct StreamEnds {
 
 StreamEnds open_pipe() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_error(ExitCode::kResource, "no pipe for the output of a rank: ", std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_no_pipe("the output of a rank");
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 

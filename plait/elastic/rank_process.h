@@ -30,6 +30,9 @@ struct RankProcess {
   void look();
 };
 
+// Error(kResource) after errno said why there is no pipe for `what`; where descriptors ran out, with their limit and what raises it.
+[[noreturn]] void throw_no_pipe(const char* what);
+
 // Forks one rank. In the child: dies with the parent (PR_SET_PDEATHSIG), has its own process group, standard input from /dev/null, its output
 // into this process - through a pseudo-terminal where `on_terminal` and this process's stream is a terminal, else a pipe -, the signal mask
 // of before, and runs `body`, then leaves by _exit. `before_body` runs first in the child: closes what belongs to others.

@@ -5,10 +5,12 @@
 
 #include "plait/base/error.h"
 #include "plait/checkpoint/model_folder.h"
+#include "plait/data/micro_batches.h"
 #include "plait/data/sampler.h"
 #include "plait/plan/layout_check.h"
 #include "plait/train/load_model.h"
 #include "plait/train/saved_weights.h"
+#include "plait/train/trace.h"
 
 namespace plait {
 
@@ -69,6 +71,23 @@ MeshLayout layout_of(const Config& config) {
   return {d.data_parallel_size, d.pipeline_parallel_size, d.model_parallel_size};
 }
 
+namespace {
+
+// What rows and number of steps say of a run.
+void check_steps(const RunInputs& in) {
+  const TrainConfig& train = in.config.train;
+  const StepPlan plan = plan_steps(in.train.size(), train.batch_size, train.max_epochs, train.max_steps);
+  bool has_target = false;
+  for (int64_t row = 0; row < in.train.size() && !has_target; ++row) has_target = count_targets(in.train.row(row), in.config.task) > 0;
+  if (!has_target)
+    throw_error(ExitCode::kData, in.config.dataset.train.file, ": none of its ", in.train.size(),
+                " rows has a token to predict: a row of one token, or with all labels -100, has none");
+  SavedWeights(train, plan).check_folders();
+  check_trace_steps(in.config, plan.num_steps);
+}
+
+}  // namespace
+
 RunInputs prepare_inputs(const Config& config, RunKind kind, const std::string& cache_dir, const Say& say) {
   RunInputs in;
   in.config = config;
@@ -105,8 +124,7 @@ RunInputs prepare_inputs(const Config& config, RunKind kind, const std::string& 
   if (!training) return in;
   refuse_foreign_folder(config.train.work_dir + "/output");
   if (!config.dataset.valid.file.empty()) refuse_foreign_folder(config.train.work_dir + "/output_best");
-  SavedWeights(config.train, plan_steps(in.train.size(), config.train.batch_size, config.train.max_epochs, config.train.max_steps))
-      .check_folders();
+  check_steps(in);
   return in;
 }
 

@@ -147,14 +147,19 @@ std::string events_json(const std::vector<TraceEvent>& events, int64_t rank, con
 
 }  // namespace detail
 
+void check_trace_steps(const Config& config, int64_t num_steps) {
+  const ProfileConfig& profile = config.train.profile;
+  if (profile.trace_file.empty() || profile.first_step <= num_steps) return;
+  throw_error(ExitCode::kUsage, "train.profile.trace_file", config.where("train.profile.trace_file"), ": the trace begins with step ",
+              profile.first_step, ", train.profile.first_step",
+              config.origin.count("train.profile.first_step") ? config.where("train.profile.first_step") : " by default",
+              ", and the run has ", num_steps, " steps; nearest valid value ", num_steps);
+}
+
 StepTrace::StepTrace(const Config& config, int64_t num_steps, StepProfiler& profiler, Mesh& mesh,
                      std::function<void(const std::string&)> say)
     : config_(config.train.profile), profiler_(profiler), mesh_(mesh), say_(std::move(say)), done_(config_.trace_file.empty()) {
-  if (!done_ && config_.first_step > num_steps)
-    throw_error(ExitCode::kUsage, "train.profile.trace_file", config.where("train.profile.trace_file"), ": the trace begins with step ",
-                config_.first_step, ", train.profile.first_step",
-                config.origin.count("train.profile.first_step") ? config.where("train.profile.first_step") : " by default",
-                ", and the run has ", num_steps, " steps; nearest valid value ", num_steps);
+  check_trace_steps(config, num_steps);
 }
 
 void StepTrace::before_step(int64_t step) {

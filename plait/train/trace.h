@@ -41,6 +41,9 @@ class StepTrace {
 // Creates the folder of train.profile.trace_file and checks that the file can be written there; nothing when it is empty. Error(kUsage).
 void check_trace_file(const Config& config);
 
+// Error(kUsage) when a trace is asked for and a run of `num_steps` steps has none of its steps.
+void check_trace_steps(const Config& config, int64_t num_steps);
+
 namespace detail {
 
 // Where the clock of a rank stands: its machine (process of the trace) and what to add to its times to get those of rank 0.

@@ -84,10 +84,17 @@ void Trainer::report_empty_compression(const CompressionCost& cost) {
   auto where = [&](const char* setting) { return config_.where(at + setting); };
   if (c.algorithm == GradientCompression::kNone || cost.gradient_bytes_saved > 0) return;
   const bool low_rank = c.algorithm == GradientCompression::kPowerSGD;
-  say_(cat("warning: ", at, "algorithm ", enum_word(c.algorithm), where("algorithm"),
-           " saved no byte in step 1: all messages are below threshold_bytes ", c.threshold_bytes, where("threshold_bytes"),
-           low_rank ? cat(", or all matrices too small for rank ", c.rank, where("rank")) : "", "; lower ",
-           low_rank ? "one of them" : "it"));
+  std::vector<std::string> causes, settings;
+  if (c.threshold_bytes > 0) {
+    causes.push_back(cat("all messages are below threshold_bytes ", c.threshold_bytes, where("threshold_bytes")));
+    settings.push_back("threshold_bytes");
+  }
+  if (low_rank) {
+    causes.push_back(cat("all matrices are too small for rank ", c.rank, where("rank")));
+    settings.push_back("rank");
+  }
+  say_(cat("warning: ", at, "algorithm ", enum_word(c.algorithm), where("algorithm"), " saved no byte in step 1",
+           causes.empty() ? "" : cat(": ", join(causes, ", or "), "; lower ", join(settings, " or "))));
 }
 
 void Trainer::write_step(int64_t step, const StepResult& r, const std::vector<int64_t>& rows, double flops) {

@@ -119,7 +119,12 @@ TEST(Messages, CallsInNativeFiles) {
             "config.yaml:3: unknown key train.enable_comm_compression.treshold; nearest known key: "
             "train.enable_comm_compression.threshold"},
            {"enable_comm_compression: gzip", "gzip (config.yaml:3) is not one of none, bf16"},
-           {"set_comm_priority: [pipeline_parallel, p2p]", "[AXIS, STYLE], with p2p, collective or auto"},
+           {"set_comm_priority: [pipeline_parallel, p2p]", "[AXIS, STYLE], with p2p, collective or auto, as in [tensor_parallel, p2p]"},
+           {"set_comm_priority: [data_paralel, p2p]", "as in [data_parallel, p2p]"},
+           {"set_comm_priority: {}", "(config.yaml:3): give {tensor_parallel: STYLE"},
+           {"enable_comm_compression: {}", "(config.yaml:3): give ALGORITHM"},
+           {"enable_comm_compression: true",
+            "enable_comm_compression true (config.yaml:3): give ALGORITHM, [ALGORITHM, THRESHOLD] or {algorithm"},
            {"enable_comm_compresion: fp8", "unknown key train.enable_comm_compresion"},
            {"enable_comm_compression: fp8\n  comm: {compression: {algorithm: bf16}}", "train.comm.compression.algorithm"}}) {
     Loaded loaded = load_text(native(line));

@@ -294,6 +294,9 @@ class DataFiles(RefusalTest):
         self.refused(DATA, ["data.txt", "no window", "8"], words("abcd\n", "--set", "preprocessor.sequence_length=8"))
         self.refused(USAGE, "at least 2", words("abcd\n" * 9, "--set", "preprocessor.sequence_length=1"))
         self.refused(DATA, "labels", self.words(tiny.GPT2, write_text(self.path("l.jsonl"), '{"input_ids": [5, 6], "labels": [5]}\n'), "--task", "text-generation"))
+        for rows in ('{"input_ids": [5]}\n{"input_ids": [6]}\n', '{"input_ids": [5, 6], "labels": [-100, -100]}\n'):
+            self.refused(DATA, ["nothing.jsonl", "none of its", "a token to predict"],
+                         self.words(tiny.GPT2, write_text(self.path("nothing.jsonl"), rows), "--task", "text-generation"))
 
     def test_eval_and_predict(self):
         self.refused(USAGE, "--output", ["predict", "--model", tiny.BERT, "--data", self.rows])

@@ -262,6 +262,11 @@ class Limits(FaultTest):
             if "libgomp: Thread creation failed" not in done.stderr and "Sanitizer" not in done.stderr:  # they end the process themselves
                 self.assertIn(done.returncode, (0, 8, 127), done.stderr)
 
+    def test_few_descriptors(self):
+        done = self.limited(self.words("2x1x2"), "ulimit -n 20;")
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn("Too many open files (ulimit -n is 20); the launcher needs about 4 for each rank", done.stderr.splitlines()[-1])
+
     def test_file_size_limit(self):
         done = self.limited(self.words("2x1x1"), "ulimit -f 20;")
         self.assertEqual(done.returncode, 8, done.stderr)

@@ -102,7 +102,7 @@ TEST_F(TrainerCalls, ModelIsMadeOnce) {
 TEST_F(TrainerCalls, CompressionThatCompressesNothingSaysSo) {
   const std::string warning =
       "warning: train.comm.compression.algorithm bf16 (enable_comm_compression) saved no byte in step 1: all messages "
-      "are below threshold_bytes 1000000000 (enable_comm_compression); lower it";
+      "are below threshold_bytes 1000000000 (enable_comm_compression); lower threshold_bytes";
   auto call = [](Trainer& trainer) { trainer.enable_comm_compression("bf16", 1000000000); };
   for (const auto& settings : std::vector<std::vector<std::pair<std::string, std::string>>>{
            {},
